@@ -1,0 +1,45 @@
+/* Bounded queues between threads.
+ *
+ * struct byte_ring: single producer, single consumer, variable-size records, lock-free. Carries a
+ *   request's events from the engine thread to its HTTP loop.
+ * struct mpsc: many producers, one consumer, pointers, bounded; an eventfd wakes the consumer.
+ *   Carries requests and control messages into the engine thread. */
+#ifndef BASE_RING_H
+#define BASE_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Record = 4-byte length + payload, contiguous (a wrap marker fills the end), 8-byte aligned. */
+struct byte_ring {
+    uint8_t *data; /* owns, cap bytes, a power of two */
+    uint32_t cap;
+    _Alignas(64) atomic_uint_fast32_t head; /* written by the consumer */
+    _Alignas(64) atomic_uint_fast32_t tail; /* written by the producer */
+};
+
+void byte_ring_init(struct byte_ring *r, uint32_t cap_bytes);
+void byte_ring_release(struct byte_ring *r);
+/* Producer. Largest record payload that byte_ring_push would take now. */
+uint32_t byte_ring_room(const struct byte_ring *r);
+/* Producer. Space for n payload bytes, or NULL when it does not fit; then commit. */
+void *byte_ring_reserve(struct byte_ring *r, uint32_t n);
+void byte_ring_commit(struct byte_ring *r);
+/* Consumer. Next record or NULL; valid until byte_ring_pop. */
+const void *byte_ring_peek(struct byte_ring *r, uint32_t *n);
+void byte_ring_pop(struct byte_ring *r);
+
+struct mpsc;
+struct mpsc *mpsc_new(uint32_t capacity, struct err *e);
+void mpsc_free(struct mpsc *q);
+bool mpsc_push(struct mpsc *q, void *item);  /* any thread; false when full; wakes the consumer */
+void *mpsc_pop(struct mpsc *q);              /* consumer; NULL when empty */
+void mpsc_wake(struct mpsc *q);              /* any thread: ends the consumer's wait */
+/* Consumer: sleeps until something is pushed, woken, or timeout_ms (-1: none) has passed. */
+void mpsc_wait(struct mpsc *q, int timeout_ms);
+
+#endif

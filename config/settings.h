@@ -1,0 +1,55 @@
+/* All options as one struct, made from settings.def. Read-only after settings_load. */
+#ifndef CONFIG_SETTINGS_H
+#define CONFIG_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+struct settings_list {
+    char **item; /* owns */
+    size_t n;
+};
+
+/* ENUM values, in the order of the choices in settings.def. */
+enum settings_kv_dtype { SET_KV_F16, SET_KV_F32 };
+enum settings_isa { SET_ISA_AUTO, SET_ISA_C, SET_ISA_AVX2, SET_ISA_AVX512 };
+enum settings_activations { SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32 };
+
+#define SETTINGS_TYPE_STR char *
+#define SETTINGS_TYPE_BOOL bool
+#define SETTINGS_TYPE_INT int64_t
+#define SETTINGS_TYPE_FLOAT double
+#define SETTINGS_TYPE_SIZE uint64_t
+#define SETTINGS_TYPE_MS int64_t
+#define SETTINGS_TYPE_ENUM int
+#define SETTINGS_TYPE_LIST struct settings_list
+
+struct settings {
+#define X(id, name, type, def, min, max, flags, help) SETTINGS_TYPE_##type id;
+#include "config/settings.def"
+#undef X
+};
+
+void settings_init(struct settings *s); /* the defaults */
+void settings_release(struct settings *s);
+
+/* Sets one option from text. Unknown name: ERR_INVALID that suggests the nearest; a value outside its
+ * bounds: ERR_INVALID naming option, value and bounds. LIST appends. */
+enum status settings_set(struct settings *s, const char *name, const char *value, struct err *e);
+/* key = value lines, # comments, [section] prefixes "section."; errors name file and line. */
+enum status settings_load_file(struct settings *s, const char *path, struct err *e);
+/* MILLRACE_<OPTION>: name in upper case with . and - as _. An unknown MILLRACE_* name is an error. */
+enum status settings_load_env(struct settings *s, char **environ, struct err *e);
+/* --name value, --name=value, --set name=value, --config FILE; applies default < file < environment <
+ * command line. argv[0] is the first argument after the verb. --help is left to the caller
+ * (*wants_help). */
+enum status settings_load(struct settings *s, int argc, char **argv, char **environ, bool *wants_help,
+                          struct err *e);
+void settings_print_help(FILE *out);          /* table of all options */
+void settings_dump(const struct settings *s, FILE *out, bool comments); /* as a config file; secrets hidden */
+
+#endif

@@ -1,0 +1,43 @@
+/* The step-level door to a device: submit a batch, collect its results, copy KV blocks.
+ *
+ * Implementations: engine/cpu (synchronous inside submit), engine/fake (tests), later cuda/.
+ * One thread (the engine thread) calls it. Tickets complete in order. A failed step reports an error
+ * from collect and leaves other steps alone. */
+#ifndef ENGINE_BACKEND_H
+#define ENGINE_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/batch.h"
+#include "kvpool/arena.h"
+
+struct backend;
+
+struct backend_limits {
+    uint32_t max_rows;  /* rows a step */
+    uint32_t max_spans;
+    uint32_t max_outs;
+};
+
+struct backend_ops {
+    /* Starts the step; b stays untouched by the caller until collect returns it. */
+    enum status (*submit)(struct backend *be, struct batch *b, struct err *e);
+    /* Waits for the oldest submitted step; fills out[].job results; returns its batch in *b.
+     * NULL in *b and OK when nothing is in flight. */
+    enum status (*collect)(struct backend *be, struct batch **b, struct err *e);
+    /* Copies block src over block dst before any later step (fork's open tail). */
+    enum status (*copy_block)(struct backend *be, uint32_t src, uint32_t dst, struct err *e);
+    void (*close)(struct backend *be);
+};
+
+struct backend {
+    const struct backend_ops *ops;
+    struct kv_layout layout;
+    struct kv_arena *arena; /* borrows; outlives the backend */
+    struct backend_limits limits;
+    uint32_t n_vocab;
+};
+
+#endif

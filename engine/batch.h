@@ -1,0 +1,44 @@
+/* One ragged step: flat arrays that the planner fills and a backend computes.
+ *
+ * Row = one token. A span = the consecutive rows of one sequence (1 row when it decodes, a chunk of
+ * its prompt when it prefills). Row i of a span has position pos0 + i; its key and value go to slot
+ * (pos % n_slots) of block table[pos / n_slots]; it attends to positions 0..pos through the table.
+ * All capacities are fixed at start (batch_init); nothing is allocated per step. */
+#ifndef ENGINE_BATCH_H
+#define ENGINE_BATCH_H
+
+#include <stdint.h>
+
+#include "engine/sample/sampler.h"
+
+struct batch_span {
+    uint32_t row0;         /* first row */
+    uint32_t n_rows;       /* >= 1 */
+    uint32_t pos0;         /* KV length of the sequence before this step */
+    const uint32_t *table; /* physical block numbers, covers pos0 + n_rows positions; borrows */
+};
+
+/* One row whose logits are wanted. Ascending rows; a row may appear once. */
+struct batch_out {
+    uint32_t row;
+    struct sample_job job;
+    float *logits; /* test hook: when not NULL the backend copies the row's n_vocab logits here */
+};
+
+struct batch {
+    uint64_t step; /* id, ascending */
+    uint32_t n_rows, n_spans, n_outs;
+    uint32_t cap_rows, cap_spans, cap_outs;
+    int32_t *token;          /* owns [cap_rows] */
+    struct batch_span *span; /* owns [cap_spans] */
+    struct batch_out *out;   /* owns [cap_outs] */
+};
+
+void batch_init(struct batch *b, uint32_t cap_rows, uint32_t cap_spans, uint32_t cap_outs);
+void batch_release(struct batch *b);
+static inline void batch_clear(struct batch *b)
+{
+    b->n_rows = b->n_spans = b->n_outs = 0;
+}
+
+#endif

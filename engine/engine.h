@@ -1,0 +1,59 @@
+/* The engine's door: open a model file, know its facts, make the backend that runs it.
+ * Thread: engine_open and engine_close on the main thread; info, tokenizer and template are read-only
+ * after open and may be used by any thread; the backend belongs to the engine thread. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "engine/backend.h"
+#include "engine/text/text.h"
+#include "kvpool/layout.h"
+
+struct settings;
+struct engine;
+
+struct engine_info {
+    char architecture[32];
+    char name[128];          /* general.name or "" */
+    char file_type[32];      /* most frequent matrix type, for instance "Q4_1" */
+    char cpu_level[32];      /* kernels chosen, for instance "avx2" */
+    char cpu_available[64];  /* levels the machine has */
+    char activations[16];    /* int8, int16, f32 */
+    uint32_t n_threads;
+    uint32_t n_vocab;
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff;
+    uint32_t n_ctx_train;    /* context length of the model */
+    uint64_t n_params;
+    uint64_t tensor_bytes;   /* bytes of all tensors in the file */
+    uint64_t weight_bytes;   /* bytes resident after repacking */
+    bool has_template;
+    /* general.sampling.*: NaN / -1 when the file has none */
+    float sampling_temperature, sampling_top_p, sampling_min_p;
+    int32_t sampling_top_k;
+};
+
+/* Opens, checks and loads the model (progress to the log). template_source: NULL takes the model's.
+ * Errors: ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED with one clear line. */
+enum status engine_open(const char *path, const struct settings *s, struct engine **out,
+                        struct err *e);
+void engine_close(struct engine *en);
+
+const struct engine_info *engine_info(const struct engine *en);
+const struct tokenizer *engine_tokenizer(const struct engine *en);
+const struct chat_template *engine_template(const struct engine *en); /* NULL when there is none */
+/* Layout of KV blocks for this model under the settings (kv.dtype, kv.block_tokens). */
+enum status engine_kv_layout(const struct engine *en, const struct settings *s, struct kv_layout *out,
+                             struct err *e);
+/* The CPU backend over an arena; limits bound every later batch and size all scratch. */
+enum status engine_backend(struct engine *en, struct kv_arena *arena, const struct kv_layout *layout,
+                           struct backend_limits limits, struct backend **out, struct err *e);
+
+/* `millrace inspect`: prints facts and everything missing or unsupported. OK even when the model
+ * cannot be served; an error only when the file cannot be read at all. */
+enum status engine_inspect(const char *path, FILE *out, struct err *e);
+
+#endif

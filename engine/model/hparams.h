@@ -1,0 +1,45 @@
+/* Hyperparameters from the metadata, validated: everything the layer loop needs to know. */
+#ifndef ENGINE_MODEL_HPARAMS_H
+#define ENGINE_MODEL_HPARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "engine/model/gguf.h"
+
+enum rope_kind { ROPE_NORMAL /* rotate neighbours (2i, 2i+1) */, ROPE_NEOX /* half-split */ };
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3, ROPE_SCALING_YARN };
+
+struct hparams {
+    char architecture[32];
+    uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads;
+    uint32_t head_dim;   /* K and V (key_length == value_length required) */
+    uint32_t rope_dims;  /* rotated part of a head, even, <= head_dim */
+    uint32_t n_ctx_train;
+    uint32_t n_vocab;
+    float rms_eps;
+    float attn_scale;    /* 1/sqrt(head_dim) */
+    enum rope_kind rope_kind;
+    float rope_base;
+    enum rope_scaling scaling;
+    float scaling_factor, scaling_attn_factor;
+    uint32_t scaling_orig_ctx;
+    float yarn_beta_fast, yarn_beta_slow, yarn_ext_factor;
+    /* llama3 scaling comes as a tensor rope_freqs.weight of divisors [rope_dims/2], or by these four. */
+    float llama3_low, llama3_high;
+    bool tied_embeddings; /* no output.weight */
+    float sampling_temperature, sampling_top_p, sampling_min_p; /* NaN when absent */
+    int32_t sampling_top_k;                                     /* -1 when absent */
+};
+
+/* ERR_UNSUPPORTED: another architecture or scaling kind (named); ERR_FORMAT: missing or impossible
+ * values with both numbers. Sampling values outside their range are ignored with a warning. */
+enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *e);
+
+/* inv_freq[rope_dims/2] in f64 and the magnitude factor for cos/sin, for the scaling kind. */
+void hparams_rope_freqs(const struct hparams *h, const float *freq_factors, double *inv_freq,
+                        float *magnitude);
+
+#endif

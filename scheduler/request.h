@@ -1,0 +1,95 @@
+/* What an HTTP thread hands to the engine thread, and the events that come back.
+ *
+ * Life: request_new (HTTP) -> fill -> sched_submit (engine thread owns the engine part) -> events ->
+ * EVENT_END -> both sides request_unref. Fields before "delivery" are read-only after submit.
+ * The event ring is single producer (engine thread), single consumer (the HTTP loop). */
+#ifndef SCHEDULER_REQUEST_H
+#define SCHEDULER_REQUEST_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/ring.h"
+#include "base/status.h"
+#include "engine/sample/sampler.h"
+#include "engine/text/text.h"
+
+enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCEL, FINISH_ERROR };
+
+struct request {
+    atomic_uint refs;
+    uint64_t id;        /* process-wide, ascending */
+    char name[80];      /* request id shown to users and logs */
+    uint64_t arrive_ns; /* clock_ns() when it was read */
+    uint64_t queue_deadline_ns; /* still queued then: ERR_TIMEOUT; 0 = none */
+
+    int32_t *prompt; /* owns */
+    uint32_t n_prompt;
+    uint32_t n_choices;  /* n: sequences that share the prompt */
+    uint32_t max_tokens; /* output tokens a choice, >= 0 (0 with echo: score only); already clamped */
+    uint32_t min_tokens;
+    bool ignore_eos;
+    bool include_stop;     /* include_stop_str_in_output */
+    bool skip_special;     /* skip_special_tokens, default true */
+    bool prompt_logprobs;  /* echo with logprobs: EVENT_PROMPT for each prompt token after the first */
+    struct sampling_params sampling;
+    struct logit_bias *bias; /* owns; sampling.bias points here */
+    struct stop_set stops;
+    char *stop_text; /* owns the bytes of stops */
+    int32_t *stop_tokens; /* owns: stop_token_ids */
+    uint32_t n_stop_tokens;
+
+    /* delivery */
+    struct byte_ring ring;
+    void (*wake)(struct request *r, void *arg); /* engine thread, at most once a step */
+    void *wake_arg;
+    atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
+
+    void *engine_part; /* scheduler's own; NULL for others */
+};
+
+enum event_type {
+    EVENT_TOKEN,  /* one output token: text that became safe to emit (may be empty), logprobs */
+    EVENT_PROMPT, /* logprobs of one prompt token (echo) */
+    EVENT_FINISH, /* one choice ended: reason, last text in its own EVENT_TOKEN before */
+    EVENT_END     /* the request ended: usage or error; the last record */
+};
+
+/* Record in the ring: this header, then n_text bytes, then n_top * struct event_top. */
+struct event {
+    uint8_t type;
+    uint8_t reason; /* enum finish_reason */
+    uint16_t choice;
+    int32_t token; /* -1: text only (a flush at the end) */
+    float logprob; /* NaN when not asked for */
+    uint32_t n_text;
+    uint32_t n_top;
+    int32_t stop_index; /* EVENT_FINISH by a stop string: its index; by a token: -1 - ... see stop_token */
+    int32_t stop_token; /* EVENT_FINISH by a stop token: its id, else -1 */
+    /* EVENT_END */
+    int32_t status; /* enum status; OK or why it failed */
+    uint32_t n_prompt, n_output, n_cached;
+    uint64_t first_scheduled_ns, first_token_ns;
+};
+struct event_top {
+    int32_t token;
+    float logprob;
+};
+/* Error text of EVENT_END stands in the n_text bytes. */
+
+static inline const char *event_text(const struct event *ev)
+{
+    return (const char *)(ev + 1);
+}
+/* n_text is padded to 4 bytes in the record. */
+static inline const struct event_top *event_tops(const struct event *ev)
+{
+    return (const struct event_top *)((const char *)(ev + 1) + ((ev->n_text + 3u) & ~3u));
+}
+
+struct request *request_new(uint32_t ring_bytes);
+void request_ref(struct request *r);
+void request_unref(struct request *r); /* the last one frees */
+
+#endif

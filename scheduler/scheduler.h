@@ -1,0 +1,60 @@
+/* The scheduler's door. sched_submit, sched_cancel and sched_stats may be called from any thread; the
+ * rest from the main thread. Everything else in this folder runs on the one engine thread. */
+#ifndef SCHEDULER_SCHEDULER_H
+#define SCHEDULER_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/metrics.h"
+#include "base/status.h"
+#include "engine/backend.h"
+#include "engine/text/text.h"
+#include "kvpool/arena.h"
+#include "scheduler/request.h"
+
+struct settings;
+struct sched;
+
+struct sched_limits {
+    uint32_t max_running;      /* sequences in a batch */
+    uint32_t max_queued;       /* requests waiting */
+    uint32_t max_batch_tokens; /* rows a step */
+    uint32_t chunk_max;        /* prefill rows of one sequence a step */
+    uint32_t step_target_ms;
+    uint32_t max_context;      /* prompt + output of one sequence */
+};
+
+struct sched_stats {
+    uint32_t n_running, n_waiting;   /* sequences running; requests waiting */
+    uint32_t blocks_total, blocks_free;
+    uint64_t n_steps;
+    uint64_t heartbeat_ns;           /* clock_ns() of the engine thread's last turn */
+    bool idle;                       /* asleep because nothing is to be done */
+    bool broken;                     /* backend failed for good */
+};
+
+/* tok may be NULL for the fake backend (text of a token is then "<id>"-free: none). */
+enum status sched_new(const struct sched_limits *limits, struct backend *be, struct kv_arena *arena,
+                      const struct kv_layout *layout, const struct tokenizer *tok,
+                      struct metrics *metrics, struct sched **out, struct err *e);
+enum status sched_start(struct sched *s, struct err *e); /* starts the engine thread */
+void sched_stop(struct sched *s);  /* cancels what runs, ends every request with EVENT_END, joins */
+void sched_free(struct sched *s);
+
+/* Takes a reference of its own. Errors, nothing kept: ERR_CONTEXT_LENGTH (can never fit, both numbers
+ * in the text), ERR_QUEUE_FULL (limit and value; *retry_after_s from the measured drain rate),
+ * ERR_DRAINING after sched_drain. */
+enum status sched_submit(struct sched *s, struct request *r, uint32_t *retry_after_s, struct err *e);
+/* Idempotent; takes effect within one step; EVENT_END(ERR_CANCELLED) follows. */
+void sched_cancel(struct sched *s, struct request *r);
+/* The consumer made room in r's ring after it was full: lets a paused sequence go on. */
+void sched_resume(struct sched *s, struct request *r);
+void sched_drain(struct sched *s); /* refuse new requests from now on */
+void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* Tests drive the engine thread's loop by hand (no sched_start): one turn = drain inbox, plan, run,
+ * retire. Returns true when something was done. */
+bool sched_turn(struct sched *s);
+
+#endif
