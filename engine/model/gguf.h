@@ -30,11 +30,11 @@ enum { GGUF_MAX_DIMS = 4 };
 
 struct gguf_tensor {
     struct str name;
-    enum quant_type type;
+    enum quant_type type; /* may be a number outside the enum: ask quant_supported */
     uint32_t n_dims;
     uint64_t dim[GGUF_MAX_DIMS]; /* fastest first; dim[0] = row length; absent ones are 1 */
     const uint8_t *data;         /* inside the mapping; NULL in vocabulary-only files never happens: those have no tensors */
-    size_t n_bytes;
+    size_t n_bytes; /* 0 when the type's block size is not known */
 };
 
 struct gguf {
@@ -47,9 +47,17 @@ struct gguf {
     uint64_t n_values;
     struct gguf_tensor *tensor; /* owns */
     uint64_t n_tensors;
+    uint32_t *value_by_key;   /* owns; indices into value, ascending keys */
+    uint32_t *tensor_by_name; /* owns; indices into tensor, ascending names */
 };
 
-/* Errors: ERR_IO; ERR_FORMAT with one clear line. */
+/* Bounds on what one file may declare: far above any real model, low enough that the directory of a
+ * hostile file stays small. */
+enum { GGUF_MAX_VALUES = 1 << 16, GGUF_MAX_TENSORS = 1 << 17, GGUF_MAX_NAME_BYTES = 65535 };
+
+/* Errors: ERR_IO; ERR_FORMAT with one clear line; ERR_UNSUPPORTED for version 1, big-endian and split
+ * files. A tensor of a type outside quant.h's table is kept in the directory (quant_supported is
+ * false for it) so that `inspect` can name it. */
 enum status gguf_open(const char *path, struct gguf **out, struct err *e);
 /* For tests and fuzzers: bytes borrowed, 8-byte aligned or not. */
 enum status gguf_open_memory(const uint8_t *bytes, size_t n, struct gguf **out, struct err *e);
@@ -69,5 +77,7 @@ bool gguf_array_next_string(const struct gguf_value *v, size_t *cursor, struct s
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
 /* Lets the pages of a tensor go after repacking (madvise). */
 void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t);
+/* A key or name fit for a message: at most cap - 1 bytes, anything but printable ASCII as '?'. */
+const char *gguf_printable(struct str s, char *out, size_t cap);
 
 #endif

@@ -22,6 +22,32 @@
     X(QUANT_Q6_K, 14, "Q6_K", 256, 210)                                                            \
     X(QUANT_BF16, 30, "BF16", 1, 2)
 
+/* Other types of the format: known by name and size, so that a file that holds them can be inspected;
+ * none can be computed with. Q8_1 and Q8_K are left without sizes: they never lie in files. */
+#define QUANT_OTHER_TABLE(X)                                                                       \
+    X(4, "Q4_2", 0, 0)                                                                             \
+    X(5, "Q4_3", 0, 0)                                                                             \
+    X(9, "Q8_1", 0, 0)                                                                             \
+    X(15, "Q8_K", 0, 0)                                                                            \
+    X(16, "IQ2_XXS", 256, 66)                                                                      \
+    X(17, "IQ2_XS", 256, 74)                                                                       \
+    X(18, "IQ3_XXS", 256, 98)                                                                      \
+    X(19, "IQ1_S", 256, 50)                                                                        \
+    X(20, "IQ4_NL", 32, 18)                                                                        \
+    X(21, "IQ3_S", 256, 110)                                                                       \
+    X(22, "IQ2_S", 256, 82)                                                                        \
+    X(23, "IQ4_XS", 256, 136)                                                                      \
+    X(24, "I8", 1, 1)                                                                              \
+    X(25, "I16", 1, 2)                                                                             \
+    X(26, "I32", 1, 4)                                                                             \
+    X(27, "I64", 1, 8)                                                                             \
+    X(28, "F64", 1, 8)                                                                             \
+    X(29, "IQ1_M", 256, 56)                                                                        \
+    X(34, "TQ1_0", 256, 54)                                                                        \
+    X(35, "TQ2_0", 256, 66)                                                                        \
+    X(39, "MXFP4", 32, 17)                                                                         \
+    X(40, "NVFP4", 64, 36)
+
 enum quant_type {
 #define X(id, number, name, n, bytes) id = number,
     QUANT_TABLE(X)
@@ -33,6 +59,8 @@ const char *quant_name(uint32_t type);
 bool quant_supported(uint32_t type);
 uint32_t quant_block_weights(uint32_t type); /* 0 when not supported */
 uint32_t quant_block_bytes(uint32_t type);
+/* Block of any type whose size is known, supported or not; false else. */
+bool quant_block(uint32_t type, uint32_t *weights, uint32_t *bytes);
 /* Bytes of n weights; n must be a multiple of the block. */
 size_t quant_row_bytes(uint32_t type, uint64_t n);
 /* Expands n weights (a multiple of the block) to f32. Plain C, no intrinsics. */
