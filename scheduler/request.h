@@ -47,13 +47,22 @@ struct request {
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
 
     void *engine_part; /* scheduler's own; NULL for others */
+
+    /* HTTP side's own: the loop's list of woken requests. */
+    void *owner;               /* loop thread only: who consumes the ring; NULL once given up */
+    struct request *wake_next; /* link in that list */
+    atomic_bool wake_queued;   /* already in that list */
 };
 
 enum event_type {
-    EVENT_TOKEN,  /* one output token: text that became safe to emit (may be empty), logprobs */
+    /* One output token: text that became safe to emit (may be empty), logprobs. reason FINISH_STOP: a
+     * stop token; its own text is not in n_text unless include_stop. */
+    EVENT_TOKEN,
     EVENT_PROMPT, /* logprobs of one prompt token (echo) */
-    EVENT_FINISH, /* one choice ended: reason, last text in its own EVENT_TOKEN before */
-    EVENT_END     /* the request ended: usage or error; the last record */
+    EVENT_FINISH, /* one choice ended: reason; its last text came in the EVENT_TOKEN before */
+    /* The request ended: usage or error; the last record. After an error some choices have no
+     * EVENT_FINISH. wake may be called until it has been pushed and once after. */
+    EVENT_END
 };
 
 /* Record in the ring: this header, then n_text bytes, then n_top * struct event_top. */
@@ -65,7 +74,7 @@ struct event {
     float logprob; /* NaN when not asked for */
     uint32_t n_text;
     uint32_t n_top;
-    int32_t stop_index; /* EVENT_FINISH by a stop string: its index; by a token: -1 - ... see stop_token */
+    int32_t stop_index; /* EVENT_FINISH by a stop string: its index, else -1 */
     int32_t stop_token; /* EVENT_FINISH by a stop token: its id, else -1 */
     /* EVENT_END */
     int32_t status; /* enum status; OK or why it failed */
@@ -88,6 +97,8 @@ static inline const struct event_top *event_tops(const struct event *ev)
     return (const struct event_top *)((const char *)(ev + 1) + ((ev->n_text + 3u) & ~3u));
 }
 
+/* Smallest ring that sched_submit takes for this request (fields filled; tok as the scheduler's). */
+uint32_t request_ring_bytes(const struct request *r, const struct tokenizer *tok);
 struct request *request_new(uint32_t ring_bytes);
 void request_ref(struct request *r);
 void request_unref(struct request *r); /* the last one frees */
