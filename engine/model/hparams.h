@@ -1,4 +1,5 @@
-/* Hyperparameters from the metadata, validated: everything the layer loop needs to know. */
+/* Hyperparameters from the metadata, validated: everything the layer loop needs to know.
+ * Called by weights, the forward pass, engine.c and inspect.c at load; read-only afterwards. */
 #ifndef ENGINE_MODEL_HPARAMS_H
 #define ENGINE_MODEL_HPARAMS_H
 
@@ -12,6 +13,18 @@
 enum rope_kind { ROPE_NORMAL /* rotate neighbours (2i, 2i+1) */, ROPE_NEOX /* half-split */ };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3, ROPE_SCALING_YARN };
 
+/* Upper bounds: far above real models, low enough that sizes made of them cannot overflow. */
+enum {
+    HPARAMS_MAX_LAYERS = 1024,
+    HPARAMS_MAX_EMBD = 65536,
+    HPARAMS_MAX_FF = 1 << 18,
+    HPARAMS_MAX_HEADS = 1024,
+    HPARAMS_MIN_HEAD_DIM = 8,
+    HPARAMS_MAX_HEAD_DIM = 512,
+    HPARAMS_MAX_CTX = 1 << 24,
+    HPARAMS_MAX_VOCAB = 1 << 22
+};
+
 struct hparams {
     char architecture[32];
     uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads;
@@ -20,7 +33,7 @@ struct hparams {
     uint32_t n_ctx_train;
     uint32_t n_vocab;
     float rms_eps;
-    float attn_scale;    /* 1/sqrt(head_dim) */
+    float attn_scale;    /* 1/sqrt(head_dim), or attention.scale where the file has one */
     enum rope_kind rope_kind;
     float rope_base;
     enum rope_scaling scaling;
@@ -38,7 +51,17 @@ struct hparams {
  * values with both numbers. Sampling values outside their range are ignored with a warning. */
 enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *e);
 
-/* inv_freq[rope_dims/2] in f64 and the magnitude factor for cos/sin, for the scaling kind. */
+/* True when the architecture is a row of arch.def. */
+bool hparams_supported(struct str architecture);
+
+/* inv_freq[rope_dims/2] in f64 and the magnitude factor for cos/sin, for the scaling kind.
+ * freq_factors: the values of rope_freqs.weight [rope_dims/2], or NULL.
+ *   none    base^(-2i/rope_dims), over the factor of i
+ *   linear  the same over scaling_factor (Position Interpolation)
+ *   llama3  long waves over scaling_factor, short ones kept, a ramp between (Llama 3.1); with factors
+ *           from the file these stand for all of it
+ *   yarn    a ramp over the pair index between kept and divided frequencies, magnitude
+ *           1 + 0.1 ln(scaling_factor) (Peng et al. 2023, "NTK-by-parts") */
 void hparams_rope_freqs(const struct hparams *h, const float *freq_factors, double *inv_freq,
                         float *magnitude);
 

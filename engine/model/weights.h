@@ -25,8 +25,8 @@ struct weights {
     struct layer_weights *layer;           /* owns [n_layers] */
 };
 
-/* problems: one line per missing, misshaped, unsupported or unused tensor. ERR_FORMAT when any line
- * makes the model unservable (the first one is in e). */
+/* problems (owned by the caller, appended to): one line per missing, misshaped, unsupported or unused tensor (the first 500).
+ * ERR_FORMAT when any line makes the model unservable (the first such one is in e). */
 enum status weights_bind(const struct gguf *g, const struct hparams *h, struct weights *out,
                          struct buf *problems, struct err *e);
 void weights_release(struct weights *w);
