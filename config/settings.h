@@ -42,14 +42,17 @@ void settings_release(struct settings *s);
 enum status settings_set(struct settings *s, const char *name, const char *value, struct err *e);
 /* key = value lines, # comments, [section] prefixes "section."; errors name file and line. */
 enum status settings_load_file(struct settings *s, const char *path, struct err *e);
-/* MILLRACE_<OPTION>: name in upper case with . and - as _. An unknown MILLRACE_* name is an error. */
+/* MILLRACE_<OPTION>: name in upper case with . and - as _; a LIST is separated by commas. An unknown
+ * MILLRACE_* name is an error, but for MILLRACE_CONFIG (settings_load), the tests' own names, and the
+ * variables that Kubernetes injects for a service named millrace. */
 enum status settings_load_env(struct settings *s, char **environ, struct err *e);
-/* --name value, --name=value, --set name=value, --config FILE; applies default < file < environment <
+/* --name value, --name=value, --set name=value, --config FILE (or MILLRACE_CONFIG); applies default < file < environment <
  * command line. argv[0] is the first argument after the verb. --help is left to the caller
  * (*wants_help). */
 enum status settings_load(struct settings *s, int argc, char **argv, char **environ, bool *wants_help,
                           struct err *e);
 void settings_print_help(FILE *out);          /* table of all options */
+void settings_print_markdown(FILE *out);      /* the same for README.md */
 void settings_dump(const struct settings *s, FILE *out, bool comments); /* as a config file; secrets hidden */
 
 #endif

@@ -1,0 +1,90 @@
+/* Known models and their place in the cache; see models.h. */
+#include "config/models.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const struct known_model known_models[] = {
+#define KNOWN_MODEL(name, file, size, sha256, licence, note)                                       \
+    {name, file, size, sha256, licence, note},
+#include "config/known_models.def"
+#undef KNOWN_MODEL
+};
+
+const size_t n_known_models = sizeof(known_models) / sizeof(known_models[0]);
+
+const struct known_model *known_model_find(const char *name)
+{
+    for (size_t i = 0; i < n_known_models; i++)
+        if (strcmp(known_models[i].name, name) == 0)
+            return &known_models[i];
+    return NULL;
+}
+
+enum status model_cache_folder(struct buf *path, struct err *e)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    /* The XDG specification has relative paths ignored. */
+    if (cache && cache[0] == '/')
+        buf_printf(path, "%s/millrace/models", cache);
+    else if (home && home[0])
+        buf_printf(path, "%s/.cache/millrace/models", home);
+    else
+        return err_set(e, ERR_NOT_FOUND, "no cache folder: neither XDG_CACHE_HOME nor HOME is set");
+    return OK;
+}
+
+/* 0, or why it is no regular file. */
+static int file_error(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno;
+    return S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+}
+
+static enum status refuse_unknown(const char *given, int error, struct err *e)
+{
+    struct buf names = {0};
+    for (size_t i = 0; i < n_known_models; i++)
+        buf_printf(&names, "%s%s", i ? ", " : "", known_models[i].name);
+    err_set_field(e, error == ENOENT ? ERR_NOT_FOUND : ERR_IO, "model", NULL,
+                  "cannot open model '%.250s': %s; known names are %s", given, strerror(error),
+                  names.ptr);
+    buf_release(&names);
+    return error == ENOENT ? ERR_NOT_FOUND : ERR_IO;
+}
+
+enum status model_path_find(const char *path_or_name, struct buf *path, struct err *e)
+{
+    buf_clear(path);
+    const struct known_model *known = known_model_find(path_or_name);
+    if (!known) {
+        int error = file_error(path_or_name);
+        if (error)
+            return refuse_unknown(path_or_name, error, e);
+        buf_add_c(path, path_or_name);
+        return OK;
+    }
+    enum status st = model_cache_folder(path, e);
+    if (st)
+        return st;
+    buf_printf(path, "/%s.gguf", known->name);
+    if (file_error(path->ptr) != 0)
+        return err_set_field(e, ERR_NOT_FOUND, "model", NULL,
+                             "model '%s' is not in '%.250s': run deploy/fetch-model %s",
+                             known->name, path->ptr, known->name);
+    return OK;
+}
+
+void model_default_id(const char *path_or_name, struct buf *id)
+{
+    const char *slash = strrchr(path_or_name, '/');
+    const char *base = slash ? slash + 1 : path_or_name;
+    size_t n = strlen(base);
+    bool is_gguf = n > 5 && strcmp(base + n - 5, ".gguf") == 0;
+    buf_add(id, base, known_model_find(path_or_name) || !is_gguf ? n : n - 5);
+}

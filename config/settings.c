@@ -1,0 +1,489 @@
+/* Where options come from: defaults, file, environment, command line; see settings.h. */
+#include "config/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "config/option_table.h"
+
+enum { MAX_NAME = 64, MAX_FILE_BYTES = 1 << 20 };
+
+/* One place that options come from. The first value it has for a list replaces what earlier places
+ * gave; more are added. */
+struct source {
+    struct settings *s;
+    bool seen[N_OPTIONS];
+};
+
+static enum status set_from(struct source *src, const struct option *o, const char *value,
+                            struct err *e)
+{
+    size_t i = (size_t)(o - option_table);
+    if (o->type == OPTION_LIST && !src->seen[i])
+        option_clear_list(o, src->s);
+    src->seen[i] = true;
+    return option_set(o, src->s, value, e);
+}
+
+/* ---- the nearest name ---- */
+
+/* Edits (insert, delete, replace) from a to b; names beyond MAX_NAME count as far away. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t n_a = strlen(a), n_b = strlen(b);
+    if (n_a > MAX_NAME || n_b > MAX_NAME)
+        return SIZE_MAX / 2;
+    size_t row[MAX_NAME + 1];
+    for (size_t j = 0; j <= n_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t least = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < least)
+                least = row[j] + 1;
+            if (row[j - 1] + 1 < least)
+                least = row[j - 1] + 1;
+            row[j] = least;
+        }
+    }
+    return row[n_b];
+}
+
+/* "threads" is meant for "cpu.threads", however many edits that takes. */
+static bool ends_with_part(const char *name, const char *part)
+{
+    size_t n = strlen(name), n_part = strlen(part);
+    return n_part && n > n_part && strcmp(name + n - n_part, part) == 0 &&
+           strchr("._", name[n - n_part - 1]);
+}
+
+/* Appends the option's name, or its environment name, that is nearest to what was given. */
+static void add_nearest(struct buf *out, const char *given, bool env)
+{
+    size_t least = SIZE_MAX;
+    struct buf best = {0}, name = {0};
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        buf_clear(&name);
+        if (env)
+            option_env_name(&option_table[i], &name);
+        else
+            buf_add_c(&name, option_table[i].name);
+        const char *part = env ? given + strlen("MILLRACE_") : given;
+        size_t distance = ends_with_part(name.ptr, part) ? 1 : edit_distance(given, name.ptr);
+        if (distance < least) {
+            least = distance;
+            buf_clear(&best);
+            buf_add_str(&best, buf_str(&name));
+        }
+    }
+    buf_add_str(out, buf_str(&best));
+    buf_release(&best);
+    buf_release(&name);
+}
+
+static enum status unknown(const char *kind, const char *given, bool env, struct err *e)
+{
+    struct buf shown = {0}, nearest = {0};
+    json_add_escaped(&shown, (struct str){given, strnlen(given, 80)});
+    add_nearest(&nearest, given, env);
+    err_set_field(e, ERR_INVALID, env ? NULL : shown.ptr, NULL,
+                  "unknown %s '%s': did you mean '%s'", kind, shown.ptr ? shown.ptr : "",
+                  nearest.ptr);
+    buf_release(&shown);
+    buf_release(&nearest);
+    return ERR_INVALID;
+}
+
+/* ---- defaults ---- */
+
+void settings_init(struct settings *s)
+{
+    memset(s, 0, sizeof(*s));
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option *o = &option_table[i];
+        struct err e;
+        if (o->type != OPTION_LIST)
+            CHECKF(option_set(o, s, o->def, &e) == OK, "default: %s", e.text);
+    }
+}
+
+void settings_release(struct settings *s)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option *o = &option_table[i];
+        if (o->type == OPTION_LIST)
+            option_clear_list(o, s);
+        else if (o->type == OPTION_STR)
+            mem_free(*(char **)((char *)s + o->offset));
+    }
+    memset(s, 0, sizeof(*s));
+}
+
+enum status settings_set(struct settings *s, const char *name, const char *value, struct err *e)
+{
+    const struct option *o = option_find(name);
+    return o ? option_set(o, s, value, e) : unknown("option", name, false, e);
+}
+
+/* ---- file ---- */
+
+static char *trim(char *s)
+{
+    s += strspn(s, " \t");
+    size_t n = strlen(s);
+    while (n && strchr(" \t\r", s[n - 1]))
+        n--;
+    s[n] = 0;
+    return s;
+}
+
+/* Ends the line at a comment: # at its start or after a blank, outside a quoted value. */
+static void cut_comment(char *line)
+{
+    bool quoted = false;
+    for (char *p = line; *p; p++) {
+        if (quoted && *p == '\\' && p[1])
+            p++;
+        else if (*p == '"' && (quoted || (p > line && strchr("= \t", p[-1]))))
+            quoted = !quoted;
+        else if (!quoted && *p == '#' && (p == line || strchr(" \t", p[-1]))) {
+            *p = 0;
+            return;
+        }
+    }
+}
+
+/* "..." with \" and \\ inside; anything else stands for itself. False when the end is missing. */
+static bool unquote(char *value)
+{
+    if (*value != '"')
+        return true;
+    char *to = value, *from = value + 1;
+    while (*from && *from != '"') {
+        if (*from == '\\' && (from[1] == '"' || from[1] == '\\'))
+            from++;
+        *to++ = *from++;
+    }
+    bool closed = from[0] == '"' && from[1] == 0;
+    *to = 0;
+    return closed;
+}
+
+static enum status read_line(struct source *src, char *line, char section[MAX_NAME + 2],
+                             struct err *e)
+{
+    cut_comment(line);
+    line = trim(line);
+    if (*line == 0)
+        return OK;
+    size_t n = strlen(line);
+    if (*line == '[') {
+        if (line[n - 1] != ']' || n - 2 > MAX_NAME)
+            return err_set(e, ERR_INVALID, "a section is written [name]");
+        snprintf(section, MAX_NAME + 2, "%.*s%s", (int)(n - 2), line + 1, n > 2 ? "." : "");
+        return OK;
+    }
+    char *equals = strchr(line, '=');
+    if (!equals)
+        return err_set(e, ERR_INVALID, "expected key = value");
+    *equals = 0;
+    char *value = trim(equals + 1);
+    if (!unquote(value))
+        return err_set(e, ERR_INVALID, "a quoted value has no end, or something follows it");
+    struct buf name = {0};
+    buf_printf(&name, "%s%s", section, trim(line));
+    const struct option *o = option_find(name.ptr);
+    enum status st = o ? set_from(src, o, value, e) : unknown("option", name.ptr, false, e);
+    buf_release(&name);
+    return st;
+}
+
+static enum status read_whole(const char *path, struct buf *out, struct err *e)
+{
+    FILE *f = fopen(path, "rbe");
+    if (!f)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO,
+                       "cannot open config file '%.300s': %s", path, strerror(errno));
+    size_t n = 1;
+    while (n > 0 && out->len <= MAX_FILE_BYTES) {
+        buf_reserve(out, 4096);
+        n = fread(out->ptr + out->len, 1, 4096, f);
+        out->len += n;
+    }
+    bool failed = ferror(f);
+    fclose(f);
+    buf_add(out, "", 0);
+    if (failed)
+        return err_set(e, ERR_IO, "cannot read config file '%.300s'", path);
+    if (out->len > MAX_FILE_BYTES)
+        return err_set(e, ERR_TOO_LARGE, "config file '%.300s' is over the limit of %d bytes", path,
+                       MAX_FILE_BYTES);
+    if (memchr(out->ptr, 0, out->len))
+        return err_set(e, ERR_INVALID, "config file '%.300s' holds a nul byte", path);
+    return OK;
+}
+
+enum status settings_load_file(struct settings *s, const char *path, struct err *e)
+{
+    struct source src = {.s = s};
+    struct buf text = {0};
+    char section[MAX_NAME + 2] = "";
+    enum status st = read_whole(path, &text, e);
+    char *line = text.ptr;
+    for (size_t n_line = 1; st == OK && line; n_line++) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = 0;
+        st = read_line(&src, line, section, e);
+        if (st)
+            err_prefix(e, "%.200s:%zu", path, n_line);
+        line = end ? end + 1 : NULL;
+    }
+    buf_release(&text);
+    return st;
+}
+
+/* ---- environment ---- */
+
+/* Names in our space that are no options: MILLRACE_CONFIG names the config file, the rest belong to
+ * the tests. */
+static const char *const other_env[] = {"MILLRACE_CONFIG", "MILLRACE_TEST_DATA", "MILLRACE_BUILD",
+                                        "MILLRACE_BIN"};
+
+static bool has_suffix(struct str s, const char *suffix)
+{
+    size_t n = strlen(suffix);
+    return s.len >= n && memcmp(s.ptr + s.len - n, suffix, n) == 0;
+}
+
+/* Kubernetes hands every pod the addresses of the services in its namespace: a service named
+ * millrace (or millrace-x) injects MILLRACE_PORT=tcp://10.0.0.1:80, MILLRACE_SERVICE_HOST,
+ * MILLRACE_SERVICE_PORT, MILLRACE_SERVICE_PORT_HTTP, MILLRACE_PORT_80_TCP and so on. Not ours. */
+static bool is_service_variable(struct str name, const char *value)
+{
+    static const char *const protocols[] = {"TCP", "UDP", "SCTP"};
+    static const char *const schemes[] = {"tcp://", "udp://", "sctp://"};
+    static const char *const tails[] = {"", "_PROTO", "_PORT", "_ADDR"};
+    if (has_suffix(name, "_SERVICE_HOST") || has_suffix(name, "_SERVICE_PORT") ||
+        memmem(name.ptr, name.len, "_SERVICE_PORT_", strlen("_SERVICE_PORT_")))
+        return true;
+    for (size_t i = 0; i < 3; i++)
+        if (has_suffix(name, "_PORT") && str_starts(str_of(value), str_of(schemes[i])))
+            return true;
+    const char *port = memmem(name.ptr, name.len, "_PORT_", strlen("_PORT_"));
+    if (!port)
+        return false;
+    port += strlen("_PORT_");
+    size_t n_digits = strspn(port, "0123456789");
+    for (size_t i = 0; n_digits && port[n_digits] == '_' && i < 3 * 4; i++) {
+        char tail[16];
+        snprintf(tail, sizeof(tail), "%s%s=", protocols[i / 4], tails[i % 4]);
+        if (strncmp(port + n_digits + 1, tail, strlen(tail)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_other_env(struct str name)
+{
+    for (size_t i = 0; i < sizeof(other_env) / sizeof(other_env[0]); i++)
+        if (str_eq_c(name, other_env[i]))
+            return true;
+    return false;
+}
+
+static const struct option *find_env(struct str name)
+{
+    const struct option *found = NULL;
+    struct buf own = {0};
+    for (size_t i = 0; i < N_OPTIONS && !found; i++) {
+        buf_clear(&own);
+        option_env_name(&option_table[i], &own);
+        if (str_eq(buf_str(&own), name))
+            found = &option_table[i];
+    }
+    buf_release(&own);
+    return found;
+}
+
+/* A list is separated by commas. */
+static enum status set_env(struct source *src, const struct option *o, const char *value,
+                           struct err *e)
+{
+    if (o->type != OPTION_LIST)
+        return set_from(src, o, value, e);
+    enum status st = OK;
+    while (st == OK) {
+        size_t n = strcspn(value, ",");
+        char *item = mem_dup(value, n);
+        st = set_from(src, o, item, e);
+        mem_free(item);
+        if (value[n] == 0)
+            break;
+        value += n + 1;
+    }
+    return st;
+}
+
+enum status settings_load_env(struct settings *s, char **environ, struct err *e)
+{
+    struct source src = {.s = s};
+    for (char **p = environ; p && *p; p++) {
+        const char *equals = strchr(*p, '=');
+        if (!equals || !str_starts(str_of(*p), STR_LIT("MILLRACE_")))
+            continue;
+        struct str name = {*p, (size_t)(equals - *p)};
+        if (is_other_env(name) || is_service_variable(name, equals + 1))
+            continue;
+        const struct option *o = find_env(name);
+        char *c_name = mem_dup(name.ptr, name.len);
+        enum status st =
+            o ? set_env(&src, o, equals + 1, e) : unknown("environment variable", c_name, true, e);
+        if (st && o)
+            err_prefix(e, "%.100s", c_name);
+        mem_free(c_name);
+        if (st)
+            return st;
+    }
+    return OK;
+}
+
+/* ---- command line ---- */
+
+struct args {
+    int argc;
+    char **argv;
+    int i; /* next to read */
+};
+
+struct arg {
+    char name[2 * MAX_NAME]; /* without the dashes */
+    const char *value; /* borrows from argv, NULL for none */
+};
+
+static enum status name_of(struct arg *a, const char *text, size_t n, struct err *e)
+{
+    if (n >= sizeof(a->name))
+        return err_set(e, ERR_INVALID, "option name of %zu bytes is over the limit of %zu", n,
+                       sizeof(a->name) - 1);
+    memcpy(a->name, text, n);
+    a->name[n] = 0;
+    return OK;
+}
+
+/* --name=value or --name value; BOOL options, --help and -h take none from the next argument. */
+static enum status next_arg(struct args *args, struct arg *a, struct err *e)
+{
+    const char *text = args->argv[args->i++];
+    if (strcmp(text, "-h") == 0)
+        text = "--help";
+    if (text[0] != '-' || text[1] != '-' || !text[2])
+        return err_set(e, ERR_INVALID, "unexpected argument '%.80s': options are written --name",
+                       text);
+    const char *equals = strchr(text, '=');
+    size_t n = equals ? (size_t)(equals - text) : strlen(text);
+    enum status st = name_of(a, text + 2, n - 2, e);
+    if (st)
+        return st;
+    a->value = equals ? equals + 1 : NULL;
+    const struct option *o = option_find(a->name);
+    if (a->value || strcmp(a->name, "help") == 0 || (o && o->type == OPTION_BOOL))
+        return OK;
+    if (!o && strcmp(a->name, "set") != 0 && strcmp(a->name, "config") != 0)
+        return unknown("option", a->name, false, e);
+    if (args->i == args->argc)
+        return err_set_field(e, ERR_INVALID, a->name, NULL, "option --%s needs a value", a->name);
+    a->value = args->argv[args->i++];
+    return OK;
+}
+
+static enum status apply_arg(struct source *src, struct arg *a, struct err *e)
+{
+    if (strcmp(a->name, "config") == 0)
+        return OK;
+    if (strcmp(a->name, "set") == 0) {
+        const char *equals = strchr(a->value, '=');
+        if (!equals)
+            return err_set(e, ERR_INVALID, "--set takes name=value, not '%.80s'", a->value);
+        const char *value = equals + 1;
+        enum status st = name_of(a, a->value, (size_t)(equals - a->value), e);
+        if (st)
+            return st;
+        a->value = value;
+    }
+    const struct option *o = option_find(a->name);
+    if (!o)
+        return unknown("option", a->name, false, e);
+    return set_from(src, o, a->value ? a->value : "true", e);
+}
+
+/* The rules that no single row can tell. */
+static enum status check_together(const struct settings *s, struct err *e)
+{
+    if (s->kv_block_tokens % 8 != 0)
+        return err_set_field(e, ERR_INVALID, "kv.block_tokens", NULL,
+                             "option kv.block_tokens: %lld is not a multiple of 8",
+                             (long long)s->kv_block_tokens);
+    return OK;
+}
+
+static const char *find_env_value(char **environ, const char *name)
+{
+    size_t n = strlen(name);
+    for (char **p = environ; p && *p; p++)
+        if (strncmp(*p, name, n) == 0 && (*p)[n] == '=')
+            return *p + n + 1;
+    return NULL;
+}
+
+/* Looks through the arguments once for --help and loads what --config names on the way, so that a
+ * file never overrides another place. */
+static enum status load_files(struct settings *s, int argc, char **argv, char **environ,
+                              bool *wants_help, struct err *e)
+{
+    struct args args = {argc, argv, 0};
+    struct arg a;
+    bool any = false;
+    while (args.i < argc) {
+        enum status st = next_arg(&args, &a, e);
+        if (st)
+            return st;
+        if (strcmp(a.name, "help") == 0) {
+            *wants_help = true;
+            return OK;
+        }
+        if (strcmp(a.name, "config") != 0)
+            continue;
+        any = true;
+        st = settings_load_file(s, a.value, e);
+        if (st)
+            return st;
+    }
+    const char *path = find_env_value(environ, "MILLRACE_CONFIG");
+    return path && *path && !any ? settings_load_file(s, path, e) : OK;
+}
+
+enum status settings_load(struct settings *s, int argc, char **argv, char **environ,
+                          bool *wants_help, struct err *e)
+{
+    *wants_help = false;
+    enum status st = load_files(s, argc, argv, environ, wants_help, e);
+    if (st == OK && !*wants_help)
+        st = settings_load_env(s, environ, e);
+    struct args args = {argc, argv, 0};
+    struct source src = {.s = s};
+    while (st == OK && !*wants_help && args.i < argc) {
+        struct arg a;
+        st = next_arg(&args, &a, e);
+        if (st == OK)
+            st = apply_arg(&src, &a, e);
+    }
+    return st == OK && !*wants_help ? check_together(s, e) : st;
+}

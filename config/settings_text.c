@@ -1,0 +1,163 @@
+/* The options table as text for people: --help, the documented config file, README's table. */
+#include <string.h>
+
+#include "base/buf.h"
+#include "config/option_table.h"
+#include "config/settings.h"
+
+enum { HELP_COLUMN = 36 };
+
+static const char *const value_names[] = {
+    [OPTION_STR] = "TEXT",   [OPTION_BOOL] = "",   [OPTION_INT] = "N",     [OPTION_FLOAT] = "X",
+    [OPTION_SIZE] = "BYTES", [OPTION_MS] = "TIME", [OPTION_ENUM] = "NAME", [OPTION_LIST] = "TEXT"};
+
+/* Bytes of the part before the point; 0 for names without one. */
+static size_t prefix_len(const char *name)
+{
+    const char *point = strchr(name, '.');
+    return point ? (size_t)(point - name) : 0;
+}
+
+static bool same_prefix(const char *a, const char *b)
+{
+    return prefix_len(a) == prefix_len(b) && memcmp(a, b, prefix_len(a)) == 0;
+}
+
+/* Calls visit for each option, those of one prefix together, in the order of first appearance. */
+static void for_each_grouped(void (*visit)(const struct option *o, bool starts_group, void *arg),
+                             void *arg)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const char *name = option_table[i].name;
+        size_t first = 0;
+        while (!same_prefix(option_table[first].name, name))
+            first++;
+        for (size_t k = i; first == i && k < N_OPTIONS; k++)
+            if (same_prefix(option_table[k].name, name))
+                visit(&option_table[k], k == i, arg);
+    }
+}
+
+/* "default 64, 1 to 4096" */
+static void add_facts(const struct option *o, struct buf *out)
+{
+    buf_printf(out, "default %s", o->def[0] ? o->def : "empty");
+    struct buf bounds = {0};
+    option_bounds(o, &bounds);
+    if (bounds.len)
+        buf_printf(out, ", %s", bounds.ptr);
+    buf_release(&bounds);
+}
+
+static void print_help_row(const struct option *o, bool starts_group, void *arg)
+{
+    FILE *out = arg;
+    struct buf left = {0}, facts = {0};
+    size_t n_prefix = prefix_len(o->name);
+    if (starts_group)
+        fprintf(out, "\n%.*s:\n", n_prefix ? (int)n_prefix : 7, n_prefix ? o->name : "general");
+    buf_printf(&left, "  --%s %s", o->name, value_names[o->type]);
+    add_facts(o, &facts);
+    fprintf(out, "%-*s %s [%s]\n", HELP_COLUMN, left.ptr, o->help, facts.ptr);
+    buf_release(&left);
+    buf_release(&facts);
+}
+
+void settings_print_help(FILE *out)
+{
+    fprintf(out, "options (also as --set name=value, as name = value in a config file, and as "
+                 "MILLRACE_NAME\nin the environment with . and - as _; sizes take KiB, MiB, GiB; "
+                 "times take ms, s, min;\ndefault < file < environment < command line):\n");
+    fprintf(out, "\n%-*s %s\n%-*s %s\n%-*s %s\n", HELP_COLUMN, "  --config FILE",
+            "config file (environment: MILLRACE_CONFIG)", HELP_COLUMN, "  --set NAME=VALUE",
+            "sets any option", HELP_COLUMN, "  --help", "this text");
+    for_each_grouped(print_help_row, out);
+}
+
+static void print_markdown_row(const struct option *o, bool starts_group, void *arg)
+{
+    (void)starts_group;
+    FILE *out = arg;
+    struct buf bounds = {0};
+    option_bounds(o, &bounds);
+    fprintf(out, "| `%s` | `%s` | %s | ", o->name, o->def[0] ? o->def : "(empty)",
+            bounds.len ? bounds.ptr : "");
+    for (const char *p = o->help; *p; p++)
+        fprintf(out, *p == '|' ? "\\%c" : "%c", *p);
+    fputs(" |\n", out);
+    buf_release(&bounds);
+}
+
+void settings_print_markdown(FILE *out)
+{
+    fputs("| option | default | bounds | meaning |\n|---|---|---|---|\n", out);
+    for_each_grouped(print_markdown_row, out);
+}
+
+struct dump {
+    const struct settings *s;
+    FILE *out;
+    bool comments;
+};
+
+/* Quoted where the file's syntax would read the plain text otherwise. */
+static void print_value(FILE *out, const struct buf *value)
+{
+    const char *text = value->len ? value->ptr : "";
+    size_t n = value->len;
+    bool plain = n == 0 || (!strpbrk(text, "\"\\#") && text[0] != ' ' && text[n - 1] != ' ');
+    if (plain) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void print_item(const struct dump *d, const struct option *o, size_t i_item)
+{
+    struct buf value = {0};
+    option_value(o, d->s, i_item, &value);
+    bool hidden = (o->flags & OPTION_SECRET) && value.len;
+    fprintf(d->out, hidden ? "# %s = (hidden)" : value.len ? "%s = " : "%s =", o->name);
+    if (!hidden)
+        print_value(d->out, &value);
+    fputc('\n', d->out);
+    buf_release(&value);
+}
+
+static void print_dump_row(const struct option *o, bool starts_group, void *arg)
+{
+    const struct dump *d = arg;
+    if (d->comments) {
+        struct buf facts = {0};
+        add_facts(o, &facts);
+        fprintf(d->out, "%s\n# %s [%s]\n", starts_group ? "\n" : "", o->help, facts.ptr);
+        buf_release(&facts);
+    }
+    if (o->type != OPTION_LIST) {
+        print_item(d, o, 0);
+        return;
+    }
+    const struct settings_list *list = (const void *)((const char *)d->s + o->offset);
+    for (size_t i = 0; i < list->n; i++)
+        print_item(d, o, i);
+    if (list->n == 0 && d->comments)
+        fprintf(d->out, "# %s =\n", o->name);
+}
+
+void settings_dump(const struct settings *s, FILE *out, bool comments)
+{
+    struct dump d = {s, out, comments};
+    if (comments)
+        fputs("# Every option of millrace with its value. Lines are name = value; [section] puts "
+              "\"section.\"\n# before the names that follow; # starts a comment; \"...\" keeps "
+              "blanks and #. Sizes take KiB,\n# MiB, GiB; times take ms, s, min.\n",
+              out);
+    for_each_grouped(print_dump_row, &d);
+}
