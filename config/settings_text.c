@@ -133,11 +133,12 @@ static void print_item(const struct dump *d, const struct option *o, size_t i_it
 
 static void print_dump_row(const struct option *o, bool starts_group, void *arg)
 {
+    (void)starts_group;
     const struct dump *d = arg;
     if (d->comments) {
         struct buf facts = {0};
         add_facts(o, &facts);
-        fprintf(d->out, "%s\n# %s [%s]\n", starts_group ? "\n" : "", o->help, facts.ptr);
+        fprintf(d->out, "\n# %s [%s]\n", o->help, facts.ptr);
         buf_release(&facts);
     }
     if (o->type != OPTION_LIST) {

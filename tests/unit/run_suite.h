@@ -1,0 +1,17 @@
+/* main of a unit test: runs one suite; failures go to stdout, and the exit status says whether there
+ * were any. */
+#ifndef TESTS_UNIT_RUN_SUITE_H
+#define TESTS_UNIT_RUN_SUITE_H
+
+#include <check.h>
+
+static inline int run_suite(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed != 0;
+}
+
+#endif
