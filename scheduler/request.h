@@ -19,20 +19,22 @@ enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCEL, FIN
 
 struct request {
     atomic_uint refs;
-    uint64_t id;        /* process-wide, ascending */
-    char name[80];      /* request id shown to users and logs */
+    uint64_t id; /* process-wide, ascending */
+    char name[80]; /* request id shown to users and logs */
     uint64_t arrive_ns; /* clock_ns() when it was read */
     uint64_t queue_deadline_ns; /* still queued then: ERR_TIMEOUT; 0 = none */
 
     int32_t *prompt; /* owns */
     uint32_t n_prompt;
-    uint32_t n_choices;  /* n: sequences that share the prompt */
-    uint32_t max_tokens; /* output tokens a choice, >= 0 (0 with echo: score only); already clamped */
+    uint32_t n_choices; /* n: sequences that share the prompt */
+    uint32_t
+        max_tokens; /* output tokens a choice, >= 0 (0 with echo: score only); already clamped */
     uint32_t min_tokens;
     bool ignore_eos;
-    bool include_stop;     /* include_stop_str_in_output */
-    bool skip_special;     /* skip_special_tokens, default true */
-    bool prompt_logprobs;  /* echo with logprobs: EVENT_PROMPT for each prompt token after the first */
+    bool include_stop; /* include_stop_str_in_output */
+    bool skip_special; /* skip_special_tokens, default true */
+    bool
+        prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each prompt token after the first */
     struct sampling_params sampling;
     struct logit_bias *bias; /* owns; sampling.bias points here */
     struct stop_set stops;
@@ -49,9 +51,9 @@ struct request {
     void *engine_part; /* scheduler's own; NULL for others */
 
     /* HTTP side's own: the loop's list of woken requests. */
-    void *owner;               /* loop thread only: who consumes the ring; NULL once given up */
+    void *owner; /* loop thread only: who consumes the ring; NULL once given up */
     struct request *wake_next; /* link in that list */
-    atomic_bool wake_queued;   /* already in that list */
+    atomic_bool wake_queued; /* already in that list */
 };
 
 enum event_type {

@@ -17,21 +17,23 @@ struct settings;
 struct sched;
 
 struct sched_limits {
-    uint32_t max_running;      /* sequences in a batch */
-    uint32_t max_queued;       /* requests waiting */
+    uint32_t max_running; /* sequences in a batch */
+    uint32_t max_queued; /* requests waiting */
     uint32_t max_batch_tokens; /* rows a step */
-    uint32_t chunk_max;        /* prefill rows of one sequence a step */
+    uint32_t chunk_max; /* prefill rows of one sequence a step */
     uint32_t step_target_ms;
-    uint32_t max_context;      /* prompt + output of one sequence */
+    uint32_t max_context; /* prompt + output of one sequence */
 };
 
 struct sched_stats {
-    uint32_t n_running, n_waiting;   /* sequences running; requests waiting */
+    uint32_t n_running, n_waiting; /* sequences running; requests waiting */
     uint32_t blocks_total, blocks_free;
+    uint64_t slots_allocated,
+        slots_written; /* of blocks in use: the difference is internal waste */
     uint64_t n_steps;
-    uint64_t heartbeat_ns;           /* clock_ns() of the engine thread's last turn */
-    bool idle;                       /* asleep because nothing is to be done */
-    bool broken;                     /* backend failed for good */
+    uint64_t heartbeat_ns; /* clock_ns() of the engine thread's last turn */
+    bool idle; /* asleep because nothing is to be done */
+    bool broken; /* backend failed for good */
 };
 
 /* tok may be NULL for the fake backend (text of a token is then "<id>"-free: none). */
@@ -39,18 +41,22 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be, str
                       const struct kv_layout *layout, const struct tokenizer *tok,
                       struct metrics *metrics, struct sched **out, struct err *e);
 enum status sched_start(struct sched *s, struct err *e); /* starts the engine thread */
-void sched_stop(struct sched *s);  /* cancels what runs, ends every request with EVENT_END, joins */
+void sched_stop(struct sched *s); /* cancels what runs, ends every request with EVENT_END, joins */
 void sched_free(struct sched *s);
 
 /* Takes a reference of its own. Errors, nothing kept: ERR_CONTEXT_LENGTH (can never fit, both numbers
  * in the text), ERR_QUEUE_FULL (limit and value; *retry_after_s from the measured drain rate),
  * ERR_DRAINING after sched_drain. */
-enum status sched_submit(struct sched *s, struct request *r, uint32_t *retry_after_s, struct err *e);
+enum status sched_submit(struct sched *s, struct request *r, uint32_t *retry_after_s,
+                         struct err *e);
 /* Idempotent; takes effect within one step; EVENT_END(ERR_CANCELLED) follows. */
 void sched_cancel(struct sched *s, struct request *r);
 /* The consumer made room in r's ring after it was full: lets a paused sequence go on. */
 void sched_resume(struct sched *s, struct request *r);
 void sched_drain(struct sched *s); /* refuse new requests from now on */
+/* Largest max_tokens that a prompt of n_prompt tokens and n_choices may ask for: the room that
+ * max_context and the pool leave. False when not even one token fits. Any thread. */
+bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 
 /* Tests drive the engine thread's loop by hand (no sched_start): one turn = drain inbox, plan, run,

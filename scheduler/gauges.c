@@ -1,0 +1,119 @@
+/* Metrics and the snapshot for sched_stats. Names and meaning: config/metrics.def.
+ * Thread: engine, but for gauges_rejected. */
+#include "scheduler/sched.h"
+
+#include "config/metrics.h"
+
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)NS_PER_S : 0;
+}
+
+static void publish(atomic_uint *to, uint32_t value)
+{
+    atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+void gauges_publish(struct sched *s)
+{
+    struct sched_door *d = &s->door;
+    uint32_t n_used = s->pool.n_blocks - s->pool.n_free;
+    publish(&d->n_running, s->n_slots_held);
+    publish(&d->blocks_free, s->pool.n_free);
+    atomic_store_explicit(&d->slots_allocated, (uint64_t)n_used * s->pool.n_slots,
+                          memory_order_relaxed);
+    atomic_store_explicit(&d->slots_written, s->pool.n_written, memory_order_relaxed);
+    if (!s->metrics)
+        return;
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL, s->n_slots_held);
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_WAITING, NULL, atomic_load(&d->n_waiting));
+    metrics_set(s->metrics, METRIC_KV_CACHE_USAGE, NULL, (double)n_used / s->pool.n_blocks);
+    metrics_set(s->metrics, METRIC_KV_BLOCKS, NULL, s->pool.n_blocks);
+    metrics_set(s->metrics, METRIC_KV_BLOCKS_FREE, NULL, s->pool.n_free);
+    metrics_set(s->metrics, METRIC_KV_BLOCKS_RESERVED, NULL, s->pool.n_promised);
+    metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->n_paused);
+}
+
+/* Gaps between tokens are mostly equal within a step: counted in runs. */
+static void flush_gaps(struct sched *s)
+{
+    if (s->metrics && s->n_gaps)
+        metrics_observe_n(s->metrics, METRIC_INTER_TOKEN_LATENCY, NULL,
+                          (double)s->gap_ns / (double)NS_PER_S, s->n_gaps);
+    s->n_gaps = 0;
+}
+
+void gauges_step(struct sched *s)
+{
+    flush_gaps(s);
+    if (!s->metrics)
+        return;
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS, NULL, s->n_prefill_rows);
+    metrics_add(s->metrics, METRIC_GENERATION_TOKENS, NULL, s->n_step_tokens);
+    metrics_add(s->metrics, METRIC_ENGINE_STEPS, NULL, 1);
+    metrics_observe(s->metrics, METRIC_ITERATION_TOKENS, NULL, s->batch.n_rows);
+}
+
+void gauges_token(struct sched *s, struct seq *q)
+{
+    s->n_step_tokens++;
+    if (!q->req->first_token_ns) {
+        q->req->first_token_ns = s->now_ns;
+        if (s->metrics)
+            metrics_observe(s->metrics, METRIC_TIME_TO_FIRST_TOKEN, NULL,
+                            seconds(q->req->r->arrive_ns, s->now_ns));
+    }
+    if (q->last_token_ns) {
+        uint64_t gap = s->now_ns - q->last_token_ns;
+        if (gap != s->gap_ns)
+            flush_gaps(s);
+        s->gap_ns = gap;
+        s->n_gaps++;
+    }
+    q->last_token_ns = s->now_ns;
+}
+
+static const char *reason_name(const struct req *q, const struct err *e)
+{
+    if (e)
+        return e->status == ERR_CANCELLED || e->status == ERR_DRAINING ? "abort" : "error";
+    return q->reason == FINISH_STOP ? "stop" : "length";
+}
+
+static void end_times(struct sched *s, const struct req *q)
+{
+    struct metrics *m = s->metrics;
+    uint64_t now = s->now_ns;
+    metrics_observe(m, METRIC_E2E_REQUEST_LATENCY, NULL, seconds(q->r->arrive_ns, now));
+    metrics_observe(m, METRIC_REQUEST_QUEUE_TIME, NULL, seconds(q->queued_ns, q->admitted_ns));
+    metrics_observe(m, METRIC_REQUEST_INFERENCE_TIME, NULL, seconds(q->admitted_ns, now));
+    if (!q->first_token_ns)
+        return;
+    metrics_observe(m, METRIC_REQUEST_PREFILL_TIME, NULL,
+                    seconds(q->admitted_ns, q->first_token_ns));
+    metrics_observe(m, METRIC_REQUEST_DECODE_TIME, NULL, seconds(q->first_token_ns, now));
+    uint32_t n_each = q->n_output / q->r->n_choices;
+    if (n_each > 1)
+        metrics_observe(m, METRIC_TIME_PER_OUTPUT_TOKEN, NULL,
+                        seconds(q->first_token_ns, now) / (n_each - 1));
+}
+
+void gauges_end(struct sched *s, const struct req *q, const struct err *e)
+{
+    struct metrics *m = s->metrics;
+    if (!m)
+        return;
+    metrics_add(m, METRIC_REQUEST_SUCCESS, reason_name(q, e), 1);
+    metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, NULL, q->r->n_prompt);
+    metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, NULL, q->n_output);
+    metrics_observe(m, METRIC_REQUEST_PARAMS_MAX_TOKENS, NULL, q->r->max_tokens);
+    metrics_observe(m, METRIC_REQUEST_PARAMS_N, NULL, q->r->n_choices);
+    if (!e)
+        end_times(s, q);
+}
+
+void gauges_rejected(struct sched *s, const char *reason)
+{
+    if (s->metrics)
+        metrics_add(s->metrics, METRIC_ADMISSION_REJECTIONS, reason, 1);
+}

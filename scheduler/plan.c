@@ -1,0 +1,165 @@
+/* One step's plan: which rows of which sequences run. Thread: engine.
+ *
+ * Every sequence that decodes has one row in every step (unless its consumer's ring is full). What the
+ * token budget leaves goes to prefill, oldest request first, a prompt to its end before the next one's
+ * begin, so that requests that come together get their first tokens one after the other. The budget is
+ * max_batch_tokens, less where the cost model says that the step would pass its target; a request
+ * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
+ *
+ * Pure: a function of the scheduler's state; no clock, no allocation. */
+#include "scheduler/sched.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+/* What is left of the step's bounds. */
+struct budget {
+    uint32_t n_rows;
+    uint32_t n_outs;
+    double ns; /* of the step target, by the cost model */
+    bool unlimited; /* no target */
+    bool prefills; /* a prefill row has gone in */
+};
+
+/* May this sequence's consumer take `n_bytes` more in this step, the end's records kept free? */
+static bool ring_takes(struct sched *s, struct req *q, uint32_t n_bytes)
+{
+    if (q->ring_step != s->batch.step) {
+        q->ring_step = s->batch.step;
+        q->ring_planned = 0;
+    }
+    if (q->ring_planned + n_bytes + q->end_bytes > byte_ring_room(&q->r->ring))
+        return false;
+    q->ring_planned += n_bytes;
+    return true;
+}
+
+static void add_out(struct sched *s, struct seq *q, uint32_t row, uint32_t n_history, int32_t given)
+{
+    const struct request *r = q->req->r;
+    struct batch *b = &s->batch;
+    CHECK(b->n_outs < s->max_outs);
+    struct batch_out *o = &b->out[b->n_outs];
+    s->out_seq[b->n_outs++] = q;
+    o->row = row;
+    o->logits = NULL;
+    o->job.params = &r->sampling;
+    o->job.history = q->tokens;
+    o->job.n_prompt = r->n_prompt;
+    o->job.n_history = n_history;
+    o->job.choice = q->choice;
+    bool bans = given < 0 && q->n_out < r->min_tokens;
+    o->job.ban = bans ? q->req->ban : NULL;
+    o->job.n_ban = bans ? q->req->n_ban : 0;
+    o->job.given = given;
+}
+
+/* Puts n_rows rows of q into the step and gives them their slots. */
+static void add_span(struct sched *s, struct seq *q, uint32_t n_rows)
+{
+    struct batch *b = &s->batch;
+    const struct request *r = q->req->r;
+    DCHECK(n_rows >= 1 && q->n_kv + n_rows <= q->n_tok && b->n_rows + n_rows <= b->cap_rows);
+    if (kv_table_grow(&s->pool, &q->table, &q->req->claim, n_rows, &s->copy[s->n_copies]))
+        s->n_copies++;
+    b->span[b->n_spans] = (struct batch_span){
+        .row0 = b->n_rows, .n_rows = n_rows, .pos0 = q->n_kv, .table = q->table.block};
+    s->span_seq[b->n_spans++] = q;
+    memcpy(b->token + b->n_rows, q->tokens + q->n_kv, n_rows * sizeof(int32_t));
+    if (r->prompt_logprobs && !seq_decodes(q)) {
+        for (uint32_t i = 0; i < n_rows && q->n_kv + i + 1 < r->n_prompt; i++)
+            add_out(s, q, b->n_rows + i, q->n_kv + i + 1, q->tokens[q->n_kv + i + 1]);
+    }
+    if (q->n_kv + n_rows == q->n_tok && seq_samples(q))
+        add_out(s, q, b->n_rows + n_rows - 1, q->n_tok, -1);
+    s->kv_read += cost_kv_read(q->n_kv, n_rows);
+    b->n_rows += n_rows;
+    q->n_fly = n_rows;
+}
+
+static void plan_decodes(struct sched *s, struct budget *left)
+{
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct seq *q = s->running[i];
+        if (!seq_decodes(q))
+            continue;
+        if (!ring_takes(s, q->req, q->req->token_bytes)) {
+            s->n_paused++;
+            continue;
+        }
+        add_span(s, q, 1);
+        left->n_rows--;
+        left->n_outs--;
+    }
+    left->ns -= cost_step_ns(&s->cost, s->batch.n_rows, s->kv_read);
+}
+
+/* Rows that the consumer's ring and the outputs allow for a prompt whose every row is reported. */
+static uint32_t scored_rows(struct sched *s, struct seq *q, uint32_t n_rows, uint32_t n_outs)
+{
+    const struct req *req = q->req;
+    uint32_t room = byte_ring_room(&req->r->ring), kept = req->end_bytes + req->token_bytes;
+    uint32_t most = room > kept ? (room - kept) / req->prompt_bytes : 0;
+    if (n_outs < most)
+        most = n_outs;
+    n_rows = n_rows < most ? n_rows : most;
+    return n_rows > 0 && ring_takes(s, q->req, n_rows * req->prompt_bytes) ? n_rows : 0;
+}
+
+static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *left)
+{
+    uint32_t n = q->n_tok - q->n_kv;
+    uint32_t most = left->n_rows < s->limits.chunk_max ? left->n_rows : s->limits.chunk_max;
+    if (!left->unlimited) {
+        uint32_t fits = cost_rows(&s->cost, left->ns, q->n_kv);
+        if (!left->prefills && fits < SCHED_MIN_CHUNK)
+            fits = SCHED_MIN_CHUNK;
+        most = most < fits ? most : fits;
+    }
+    n = n < most ? n : most;
+    if (n > 0 && q->req->r->prompt_logprobs)
+        n = scored_rows(s, q, n, left->n_outs);
+    /* The last row samples: it needs an output and room for its event, else it waits. */
+    if (n > 0 && q->n_kv + n == q->n_tok && seq_samples(q) &&
+        (left->n_outs < 1 || !ring_takes(s, q->req, q->req->token_bytes)))
+        n--;
+    return n;
+}
+
+static void plan_prefills(struct sched *s, struct budget *left)
+{
+    for (uint32_t i = 0; i < s->n_running && left->n_rows > 0; i++) {
+        struct seq *q = s->running[i];
+        if (seq_decodes(q))
+            continue;
+        uint32_t n = chunk_rows(s, q, left);
+        if (n == 0) {
+            s->n_paused++;
+            continue;
+        }
+        uint32_t outs_before = s->batch.n_outs;
+        left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
+        add_span(s, q, n);
+        left->n_rows -= n;
+        s->n_prefill_rows += n;
+        left->n_outs -= s->batch.n_outs - outs_before;
+        left->prefills = true;
+    }
+}
+
+void plan_step(struct sched *s)
+{
+    batch_clear(&s->batch);
+    s->batch.step++;
+    s->n_copies = 0;
+    s->n_paused = 0;
+    s->kv_read = 0;
+    s->n_prefill_rows = 0;
+    struct budget left = {.n_rows = s->limits.max_batch_tokens,
+                          .n_outs = s->max_outs,
+                          .ns = (double)s->target_ns,
+                          .unlimited = s->n_running == 1 && s->n_queued == 0};
+    plan_decodes(s, &left);
+    plan_prefills(s, &left);
+}

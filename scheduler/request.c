@@ -1,0 +1,35 @@
+/* struct request: what an HTTP thread and the engine thread share; see request.h. */
+#include "scheduler/request.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+struct request *request_new(uint32_t ring_bytes)
+{
+    struct request *r = mem_zalloc(sizeof(*r));
+    atomic_init(&r->refs, 1);
+    byte_ring_init(&r->ring, ring_bytes);
+    r->n_choices = 1;
+    r->skip_special = true;
+    r->sampling = (struct sampling_params){
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_top = -1};
+    return r;
+}
+
+void request_ref(struct request *r)
+{
+    atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
+
+void request_unref(struct request *r)
+{
+    if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    byte_ring_release(&r->ring);
+    mem_free(r->prompt);
+    mem_free(r->bias);
+    mem_free(r->stop_text);
+    mem_free(r->stop_tokens);
+    mem_free(r);
+}

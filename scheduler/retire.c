@@ -1,0 +1,140 @@
+/* Applies a step's results: commits KV, turns sampled tokens into events, ends what is done.
+ *
+ * Text goes detokenizer -> stop strings -> event; what may still become a stop string or half a code
+ * point is held back there. The clock isn't read here: s->now_ns is the end of the step.
+ * Thread: engine. */
+#include "scheduler/sched.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static bool ends_choice(const struct sched *s, const struct request *r, int32_t token)
+{
+    if (!r->ignore_eos && s->tok && tokenizer_is_stop(s->tok, token))
+        return true;
+    for (uint32_t i = 0; i < r->n_stop_tokens; i++) {
+        if (r->stop_tokens[i] == token)
+            return true;
+    }
+    return false;
+}
+
+struct cut {
+    const char *text;
+    uint32_t n_text;
+    int stop_index; /* -1: none matched */
+};
+
+/* Text that the token sets free. hidden: a stop token whose own text isn't shown. last: nothing more
+ * will come unless a stop string is found, so nothing is held back. */
+static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hidden, bool last)
+{
+    const struct request *r = q->req->r;
+    struct cut cut = {.text = s->text, .stop_index = -1};
+    if (!s->tok)
+        return cut;
+    if (!hidden)
+        cut.n_text = detok_push(&q->detok, token, s->text, s->text_cap);
+    if (last)
+        cut.n_text += detok_flush(&q->detok, s->text + cut.n_text, s->text_cap - cut.n_text);
+    if (r->stops.n == 0 || q->n_out <= r->min_tokens)
+        return cut;
+    uint32_t n_safe = 0, n_held = 0;
+    cut.stop_index = stop_scan_push(&q->scan, (struct str){s->text, cut.n_text}, r->include_stop,
+                                    s->text_scanned, &n_safe);
+    if (cut.stop_index < 0 && last)
+        stop_scan_flush(&q->scan, s->text_scanned + n_safe, &n_held);
+    cut.text = s->text_scanned;
+    cut.n_text = n_safe + n_held;
+    return cut;
+}
+
+static void refuse_nan(struct sched *s, struct seq *q)
+{
+    struct err e;
+    err_set(&e, ERR_NUMERIC, "logits at position %u of choice %u are not finite", q->n_kv,
+            q->choice);
+    req_end(s, q->req, &e);
+}
+
+static void retire_token(struct sched *s, struct seq *q, const struct sample_job *job)
+{
+    const struct request *r = q->req->r;
+    q->tokens[q->n_tok++] = job->token;
+    q->n_out++;
+    q->req->n_output++;
+    gauges_token(s, q);
+    bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token);
+    bool last = stops || q->n_out == r->max_tokens;
+    struct cut cut = text_of(s, q, job->token, stops && !r->include_stop, last);
+    enum finish_reason reason = stops || cut.stop_index >= 0 ? FINISH_STOP
+                                : last                       ? FINISH_LENGTH
+                                                             : FINISH_NONE;
+    emit_token(s, q, job, cut.text, cut.n_text, stops ? FINISH_STOP : FINISH_NONE);
+    if (reason != FINISH_NONE)
+        running_finish(s, q, reason, cut.stop_index, stops ? job->token : -1);
+}
+
+/* Counts what the step computed; its rows are KV now. */
+static void commit_spans(struct sched *s)
+{
+    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
+        struct seq *q = s->span_seq[i];
+        q->n_kv += q->n_fly;
+        q->n_fly = 0;
+        kv_table_retire(&s->pool, &q->table);
+        if (!q->req->first_scheduled_ns)
+            q->req->first_scheduled_ns = s->step_ns;
+    }
+}
+
+/* A prompt that is wholly computed and samples nothing itself: it forks, or was only to be scored. */
+static void end_prompt(struct sched *s, struct seq *q)
+{
+    struct req *req = q->req;
+    if (req->r->max_tokens == 0) {
+        for (uint32_t i = 0; i < req->r->n_choices; i++)
+            running_finish(s, &req->seq[i], FINISH_LENGTH, -1, -1);
+        return;
+    }
+    req_fork(req, &s->pool);
+    for (uint32_t i = 1; i < req->r->n_choices; i++)
+        running_insert(s, &req->seq[i]);
+}
+
+void retire_step(struct sched *s)
+{
+    commit_spans(s);
+    for (uint32_t i = 0; i < s->batch.n_outs; i++) {
+        struct seq *q = s->out_seq[i];
+        const struct sample_job *job = &s->batch.out[i].job;
+        if (q->state != SEQ_LIVE)
+            continue; /* its request ended with an earlier row of this step */
+        if (job->token < 0)
+            refuse_nan(s, q);
+        else if (job->given >= 0)
+            emit_prompt(s, q->req, job);
+        else
+            retire_token(s, q, job);
+    }
+    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
+        struct seq *q = s->span_seq[i];
+        if (q->state == SEQ_LIVE && q->n_kv == q->n_tok)
+            end_prompt(s, q);
+    }
+}
+
+void retire_failed(struct sched *s, const struct err *e)
+{
+    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
+        struct seq *q = s->span_seq[i];
+        q->n_kv += q->n_fly;
+        q->n_fly = 0;
+        kv_table_retire(&s->pool, &q->table);
+    }
+    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
+        if (s->span_seq[i]->req->state == REQ_RUNNING)
+            req_end(s, s->span_seq[i]->req, e);
+    }
+}

@@ -1,0 +1,223 @@
+/* The door: making a scheduler, and what other threads may call; see scheduler.h. */
+#include "scheduler/sched.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+static enum status check_limits(const struct sched_limits *l, const struct backend_limits *b,
+                                struct err *e)
+{
+    if (l->max_running < 1 || l->max_batch_tokens < 1 || l->chunk_max < 1 || l->max_context < 2 ||
+        l->step_target_ms < 1)
+        return err_set(e, ERR_INVALID, "a limit of the scheduler is zero");
+    if (l->max_running > l->max_batch_tokens)
+        return err_set_field(e, ERR_INVALID, "sched.max_running", NULL,
+                             "sched.max_running is %u, above sched.max_batch_tokens %u",
+                             l->max_running, l->max_batch_tokens);
+    if (l->max_batch_tokens > b->max_rows || l->max_running > b->max_spans ||
+        l->max_running > b->max_outs)
+        return err_set(
+            e, ERR_INVALID,
+            "backend takes %u rows, %u spans, %u outputs; the scheduler wants %u, %u, %u",
+            b->max_rows, b->max_spans, b->max_outs, l->max_batch_tokens, l->max_running,
+            l->max_running);
+    return OK;
+}
+
+static void alloc_step(struct sched *s)
+{
+    uint32_t n = s->limits.max_running;
+    /* Between a request's end and running_compact its sequences stand beside their successors. */
+    s->running = mem_zalloc(mem_mul(2 * (size_t)n, sizeof(*s->running)));
+    s->span_seq = mem_zalloc(mem_mul(n, sizeof(*s->span_seq)));
+    s->out_seq = mem_zalloc(mem_mul(s->max_outs, sizeof(*s->out_seq)));
+    s->copy = mem_zalloc(mem_mul((size_t)n + 1, sizeof(*s->copy)));
+    batch_init(&s->batch, s->limits.max_batch_tokens, n, s->max_outs);
+    s->text_cap = s->tok ? 2 * detok_bound(s->tok) : 0;
+    s->text = mem_alloc(s->text_cap);
+    s->text_scanned = mem_alloc(s->text_cap + 2 * STOP_MAX_BYTES);
+}
+
+enum status sched_new(const struct sched_limits *limits, struct backend *be, struct kv_arena *arena,
+                      const struct kv_layout *layout, const struct tokenizer *tok,
+                      struct metrics *metrics, struct sched **out, struct err *e)
+{
+    enum status st = check_limits(limits, &be->limits, e);
+    if (st != OK)
+        return st;
+    uint32_t n_inbox = limits->max_queued + 2 * limits->max_running + 64;
+    struct mpsc *inbox = mpsc_new(n_inbox, e);
+    if (!inbox)
+        return e ? e->status : ERR_NO_MEMORY;
+    struct sched *s = mem_zalloc(sizeof(*s));
+    s->limits = *limits;
+    s->be = be;
+    s->tok = tok;
+    s->metrics = metrics;
+    s->max_outs = be->limits.max_outs < limits->max_batch_tokens ? be->limits.max_outs
+                                                                 : limits->max_batch_tokens;
+    s->target_ns = limits->step_target_ms * NS_PER_MS;
+    s->door.inbox = inbox;
+    atomic_store(&s->door.n_open, limits->max_running);
+    atomic_store(&s->door.heartbeat_ns, clock_ns());
+    kv_pool_init(&s->pool, arena->n_blocks, layout->n_slots);
+    cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
+    alloc_step(s);
+    gauges_publish(s);
+    *out = s;
+    return OK;
+}
+
+void sched_free(struct sched *s)
+{
+    if (!s)
+        return;
+    CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
+    kv_pool_release(&s->pool);
+    batch_release(&s->batch);
+    mpsc_free(s->door.inbox);
+    mem_free(s->running);
+    mem_free(s->span_seq);
+    mem_free(s->out_seq);
+    mem_free(s->copy);
+    mem_free(s->text);
+    mem_free(s->text_scanned);
+    mem_free(s);
+}
+
+bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens)
+{
+    uint32_t limit = s->limits.max_context, n_slots = s->pool.n_slots;
+    if (n_prompt < 1 || n_choices < 1 || n_prompt >= limit)
+        return false;
+    uint32_t low = 0, high = limit - n_prompt; /* low fits, or is 0 */
+    while (low < high) {
+        uint32_t mid = low + (high - low + 1) / 2;
+        if (req_blocks_worst(n_prompt, mid, n_choices, n_slots) <= s->pool.n_blocks)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    *max_tokens = low;
+    return low > 0;
+}
+
+static enum status check_tokens(const struct sched *s, const struct request *r, struct err *e)
+{
+    for (uint32_t i = 0; i < r->n_prompt; i++) {
+        if (r->prompt[i] < 0 || (uint32_t)r->prompt[i] >= s->be->n_vocab)
+            return err_set_field(e, ERR_INVALID, "prompt", NULL,
+                                 "token %d at position %u of the prompt, the vocabulary has %u",
+                                 r->prompt[i], i, s->be->n_vocab);
+    }
+    return OK;
+}
+
+/* What can never run is refused here, by limits that don't change. */
+static enum status check_request(const struct sched *s, const struct request *r, struct err *e)
+{
+    if (r->n_prompt < 1)
+        return err_set_field(e, ERR_INVALID, "prompt", NULL, "the prompt has no token");
+    if (r->n_choices < 1 || r->n_choices > s->limits.max_running || r->n_choices > UINT16_MAX)
+        return err_set_field(e, ERR_INVALID, "n", NULL, "n is %u, at most %u sequences run at once",
+                             r->n_choices, s->limits.max_running);
+    uint64_t n_positions = (uint64_t)r->n_prompt + r->max_tokens;
+    if (n_positions > s->limits.max_context)
+        return err_set_field(e, ERR_CONTEXT_LENGTH, "prompt", "context_length_exceeded",
+                             "prompt of %u tokens and max_tokens %u need %llu positions, the limit "
+                             "is %u",
+                             r->n_prompt, r->max_tokens, (unsigned long long)n_positions,
+                             s->limits.max_context);
+    uint64_t worst = req_blocks_worst(r->n_prompt, r->max_tokens, r->n_choices, s->pool.n_slots);
+    if (worst > s->pool.n_blocks)
+        return err_set_field(
+            e, ERR_CONTEXT_LENGTH, "prompt", "context_length_exceeded",
+            "prompt of %u tokens, max_tokens %u and n %u need %llu KV blocks of %u "
+            "tokens, there are %u",
+            r->n_prompt, r->max_tokens, r->n_choices, (unsigned long long)worst, s->pool.n_slots,
+            s->pool.n_blocks);
+    uint32_t ring = request_ring_bytes(r, s->tok);
+    if (r->ring.cap < ring)
+        return err_set(e, ERR_INTERNAL, "event ring of %u bytes, the request needs %u", r->ring.cap,
+                       ring);
+    return check_tokens(s, r, e);
+}
+
+static uint32_t retry_after_s(const struct sched *s, uint32_t n_waiting)
+{
+    uint64_t ns = s->door.drain_ns * (uint64_t)n_waiting;
+    uint64_t seconds = (ns + NS_PER_S - 1) / NS_PER_S;
+    if (seconds < 1)
+        return 1;
+    return seconds < SCHED_RETRY_MAX_S ? (uint32_t)seconds : SCHED_RETRY_MAX_S;
+}
+
+static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s, struct err *e)
+{
+    struct sched_door *d = &s->door;
+    if (atomic_load(&d->draining))
+        return err_set(e, ERR_DRAINING, "the server is shutting down");
+    if (atomic_load(&d->broken))
+        return err_set(e, ERR_INTERNAL, "the engine is broken: steps keep failing");
+    enum status st = check_request(s, r, e);
+    if (st != OK)
+        return st;
+    uint32_t n_before = atomic_fetch_add(&d->n_waiting, 1);
+    if (n_before < s->limits.max_queued + atomic_load(&d->n_open)) {
+        struct req *q = req_new(r, s->tok, s->pool.n_slots);
+        if (mpsc_push(d->inbox, q))
+            return OK;
+        req_free(q);
+    }
+    atomic_fetch_sub(&d->n_waiting, 1);
+    gauges_rejected(s, "max_num_queued_reqs");
+    if (retry_s)
+        *retry_s = retry_after_s(s, n_before);
+    return err_set(e, ERR_QUEUE_FULL, "%u requests are waiting, the limit is %u", n_before,
+                   s->limits.max_queued);
+}
+
+enum status sched_submit(struct sched *s, struct request *r, uint32_t *retry_s, struct err *e)
+{
+    atomic_fetch_add(&s->door.n_submitting, 1);
+    enum status st = submit(s, r, retry_s, e);
+    atomic_fetch_sub(&s->door.n_submitting, 1);
+    return st;
+}
+
+void sched_cancel(struct sched *s, struct request *r)
+{
+    atomic_store(&r->cancelled, true);
+    atomic_fetch_add(&s->door.n_cancels, 1);
+    mpsc_wake(s->door.inbox);
+}
+
+void sched_resume(struct sched *s, struct request *r)
+{
+    (void)r; /* the planner looks at every ring before each step */
+    mpsc_wake(s->door.inbox);
+}
+
+void sched_drain(struct sched *s)
+{
+    atomic_store(&s->door.draining, true);
+}
+
+void sched_stats(const struct sched *s, struct sched_stats *out)
+{
+    const struct sched_door *d = &s->door;
+    *out = (struct sched_stats){
+        .n_running = atomic_load(&d->n_running),
+        .n_waiting = atomic_load(&d->n_waiting),
+        .blocks_total = s->pool.n_blocks,
+        .blocks_free = atomic_load(&d->blocks_free),
+        .slots_allocated = atomic_load(&d->slots_allocated),
+        .slots_written = atomic_load(&d->slots_written),
+        .n_steps = atomic_load(&d->n_steps),
+        .heartbeat_ns = atomic_load(&d->heartbeat_ns),
+        .idle = atomic_load(&d->idle),
+        .broken = atomic_load(&d->broken),
+    };
+}

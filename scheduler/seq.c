@@ -1,0 +1,165 @@
+/* Birth, admission, fork and end of requests and sequences; see seq.h. */
+#include "scheduler/seq.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+static const bool legal[REQ_N_STATES][REQ_N_STATES] = {
+    [REQ_NEW] = {[REQ_QUEUED] = true, [REQ_DONE] = true},
+    [REQ_QUEUED] = {[REQ_RUNNING] = true, [REQ_DONE] = true},
+    [REQ_RUNNING] = {[REQ_DONE] = true},
+};
+
+/* Ring bytes of a record with n_text bytes of text and n_top alternatives: its header, padding. */
+static uint32_t record_bytes(uint32_t n_text, uint32_t n_top)
+{
+    uint32_t n = (uint32_t)sizeof(struct event) + ((n_text + 3u) & ~3u) +
+                 n_top * (uint32_t)sizeof(struct event_top);
+    return 8 + ((n + 7u) & ~7u);
+}
+
+static void ring_needs(const struct request *r, const struct tokenizer *tok, struct req *q)
+{
+    uint32_t n_top = r->sampling.n_top > 0 ? (uint32_t)r->sampling.n_top : 0;
+    uint32_t n_text = tok ? 2 * detok_bound(tok) + (r->stops.n ? STOP_MAX_BYTES : 0) : 0;
+    q->token_bytes = record_bytes(n_text, n_top);
+    q->prompt_bytes = record_bytes(0, n_top);
+    q->end_bytes = record_bytes(ERR_TEXT_CAP, 0) + r->n_choices * record_bytes(0, 0);
+}
+
+/* Twice what one token and the end take: a ring of 2n always has n contiguous bytes when empty. */
+uint32_t request_ring_bytes(const struct request *r, const struct tokenizer *tok)
+{
+    struct req need;
+    ring_needs(r, tok, &need);
+    uint32_t once = need.token_bytes + need.end_bytes;
+    if (r->prompt_logprobs)
+        once += need.prompt_bytes;
+    uint32_t n = 1024;
+    while (n < 2 * once + 64)
+        n *= 2;
+    return n;
+}
+
+uint64_t req_blocks_worst(uint64_t n_prompt, uint64_t max_tokens, uint64_t n_choices,
+                          uint32_t n_slots)
+{
+    uint64_t shared = n_prompt - 1; /* positions that the first sequence computes for all */
+    if (max_tokens == 0)
+        return shared / n_slots + (shared % n_slots != 0);
+    uint64_t most = shared + max_tokens; /* the last token sampled needs no slot */
+    uint64_t n_full = n_choices > 1 ? shared / n_slots : 0;
+    return n_full + n_choices * (most / n_slots + (most % n_slots != 0) - n_full);
+}
+
+struct req *req_new(struct request *r, const struct tokenizer *tok, uint32_t n_slots)
+{
+    struct req *q = mem_zalloc(sizeof(*q));
+    ring_needs(r, tok, q);
+    q->blocks_worst = (uint32_t)req_blocks_worst(r->n_prompt, r->max_tokens, r->n_choices, n_slots);
+    q->r = r;
+    request_ref(r);
+    r->engine_part = q;
+    return q;
+}
+
+void req_free(struct req *q)
+{
+    CHECK(q->n_live == 0 && !q->claim.linked);
+    q->r->engine_part = NULL;
+    request_unref(q->r);
+    mem_free(q->seq);
+    mem_free(q->slab);
+    mem_free(q);
+}
+
+void req_set_state(struct req *q, enum req_state to)
+{
+    CHECKF(legal[q->state][to], "request %s: state %d to %d", q->r->name, q->state, to);
+    q->state = to;
+}
+
+/* Tokens that end a choice, each once: banned while min_tokens isn't reached. */
+static uint32_t add_bans(const struct request *r, const struct tokenizer *tok, int32_t *ban)
+{
+    uint32_t n = 0, n_eog = 0;
+    const int32_t *eog = tok && !r->ignore_eos ? tokenizer_stop_tokens(tok, &n_eog) : NULL;
+    for (uint32_t i = 0; i < n_eog; i++)
+        ban[n++] = eog[i];
+    for (uint32_t i = 0; i < r->n_stop_tokens; i++)
+        ban[n++] = r->stop_tokens[i];
+    return n;
+}
+
+void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
+{
+    struct request *r = q->r;
+    size_t cap = (size_t)r->n_prompt + r->max_tokens;
+    uint32_t n_eog = 0;
+    if (tok)
+        tokenizer_stop_tokens(tok, &n_eog);
+    size_t n_ints = mem_mul(cap, r->n_choices) + n_eog + r->n_stop_tokens;
+    q->seq = mem_zalloc(mem_mul(r->n_choices, sizeof(*q->seq)));
+    q->slab = mem_alloc(mem_mul(n_ints, sizeof(int32_t)));
+    q->n_ban = add_bans(r, tok, q->slab + cap * r->n_choices);
+    q->ban = q->slab + cap * r->n_choices;
+    q->n_live = r->n_choices;
+    for (uint32_t i = 0; i < r->n_choices; i++) {
+        struct seq *s = &q->seq[i];
+        s->req = q;
+        s->choice = i;
+        s->tokens = q->slab + cap * i;
+        memcpy(s->tokens, r->prompt, r->n_prompt * sizeof(int32_t));
+        kv_table_init(pool, &s->table, kv_blocks_for((uint32_t)cap, pool->n_slots));
+        if (tok)
+            detok_init(&s->detok, tok, r->skip_special);
+        if (r->stops.n)
+            stop_scan_init(&s->scan, &r->stops);
+    }
+    struct seq *first = &q->seq[0];
+    first->state = SEQ_LIVE;
+    first->n_tok = r->n_prompt - (r->n_choices > 1 || r->max_tokens == 0);
+    if (r->n_choices > 1 && first->n_tok == 0)
+        req_fork(q, pool);
+}
+
+void req_fork(struct req *q, struct kv_pool *pool)
+{
+    struct seq *parent = &q->seq[0];
+    CHECK(parent->n_kv + 1 == q->r->n_prompt && parent->n_fly == 0 && !parent->forked);
+    for (uint32_t i = 0; i < q->r->n_choices; i++) {
+        struct seq *s = &q->seq[i];
+        if (i > 0)
+            kv_table_fork(pool, &parent->table, &s->table);
+        s->n_kv = parent->n_kv;
+        s->n_tok = q->r->n_prompt;
+        s->forked = true;
+        s->state = SEQ_LIVE;
+    }
+}
+
+/* What the choices that go on can still take; a finished one's part goes back to the pool. */
+static void trim_claim(struct req *q, struct kv_pool *pool)
+{
+    uint32_t most = q->r->n_prompt + q->r->max_tokens - 1, n = 0;
+    for (uint32_t i = 0; i < q->r->n_choices; i++) {
+        if (q->seq[i].state != SEQ_DONE)
+            n += kv_table_need(pool, &q->seq[i].table, most);
+    }
+    kv_claim_trim(pool, &q->claim, n);
+}
+
+void seq_finish(struct seq *s, struct kv_pool *pool)
+{
+    struct req *q = s->req;
+    CHECK(s->state != SEQ_DONE && s->n_fly == 0);
+    s->state = SEQ_DONE;
+    kv_table_drop(pool, &s->table);
+    kv_table_release(pool, &s->table);
+    if (--q->n_live == 0)
+        kv_claim_release(pool, &q->claim);
+    else
+        trim_claim(q, pool);
+}

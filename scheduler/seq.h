@@ -1,0 +1,100 @@
+/* The engine thread's side of a request and of its sequences.
+ *
+ * Work of a sequence = n_tok - n_kv: tokens whose KV is not there yet. Prefill, decode and a fork's
+ * first row are that one rule; nothing else tells them apart but the number.
+ *
+ *   REQ_NEW ──► REQ_QUEUED ──► REQ_RUNNING ──► REQ_DONE        (req_set_state aborts on other edges)
+ *      └────────────┴──────────────────────────────▲
+ *
+ * A request with n choices runs its first sequence over all of the prompt but the last token, then
+ * forks: the others share its blocks, and each computes the last prompt token itself, so that every
+ * choice samples from logits of its own row.
+ *
+ * Thread: engine, but for struct req's birth in sched_submit. */
+#ifndef SCHEDULER_SEQ_H
+#define SCHEDULER_SEQ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvpool/kvpool.h"
+#include "scheduler/request.h"
+
+enum req_state { REQ_NEW, REQ_QUEUED, REQ_RUNNING, REQ_DONE, REQ_N_STATES };
+
+enum seq_state {
+    SEQ_IDLE, /* waits for the fork */
+    SEQ_LIVE, /* in sched.running: n_kv < n_tok between steps */
+    SEQ_DONE /* holds no block */
+};
+
+struct seq {
+    struct req *req;
+    uint32_t choice;
+    enum seq_state state;
+    int32_t *tokens; /* inside req.slab: [n_prompt + max_tokens] */
+    uint32_t n_tok; /* tokens of the history that may be computed now */
+    uint32_t n_kv; /* tokens whose KV is computed and retired */
+    uint32_t n_fly; /* rows in the step that runs now */
+    uint32_t n_out; /* tokens sampled */
+    bool forked; /* computes the last prompt token for its own logits */
+    uint64_t last_token_ns;
+    struct kv_table table;
+    struct detok detok;
+    struct stop_scan scan;
+};
+
+struct req {
+    struct request *r; /* holds a reference */
+    enum req_state state;
+    uint64_t ticket; /* order of arrival in the queue */
+    struct req *prev, *next; /* the queue, or the list of running requests */
+    struct req *dirty_next;
+    bool dirty; /* events pushed since the last wake */
+    uint32_t n_bypassed; /* requests admitted past it while it was head of the queue */
+
+    uint32_t blocks_worst; /* promised at admission */
+    uint32_t token_bytes; /* ring bytes that one token's event can take */
+    uint32_t prompt_bytes; /* ring bytes of one EVENT_PROMPT */
+    uint32_t end_bytes; /* ring bytes kept for EVENT_FINISH of all choices and EVENT_END */
+    uint64_t ring_step; /* step in which ring_planned was last reset */
+    uint32_t ring_planned; /* ring bytes that this step's rows may take */
+
+    /* from admission on */
+    struct seq *seq; /* owns [n_choices] */
+    uint32_t n_live; /* sequences not SEQ_DONE */
+    int32_t *slab; /* owns: token histories of all choices */
+    struct kv_claim claim;
+    const int32_t *ban; /* inside slab: stop tokens, banned before min_tokens */
+    uint32_t n_ban;
+    uint32_t n_output;
+    enum finish_reason reason; /* of the choice that finished last */
+    uint64_t queued_ns, admitted_ns, first_scheduled_ns, first_token_ns;
+};
+
+/* Engine part of r; NULL and an error when r can never run: see sched_submit. */
+struct req *req_new(struct request *r, const struct tokenizer *tok, uint32_t n_slots);
+void req_free(struct req *q); /* drops its reference of the request */
+void req_set_state(struct req *q, enum req_state to);
+/* Memory and sequences at admission: the only allocation a request makes on the engine thread. */
+void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok);
+/* Blocks that n choices of n_prompt tokens can come to hold, sharing counted. */
+uint64_t req_blocks_worst(uint64_t n_prompt, uint64_t max_tokens, uint64_t n_choices,
+                          uint32_t n_slots);
+/* The first sequence has computed all but the last prompt token: the others share its blocks. */
+void req_fork(struct req *q, struct kv_pool *pool);
+/* Lets the sequence go: blocks free, its part of the claim given back. */
+void seq_finish(struct seq *q, struct kv_pool *pool);
+
+/* A row of this sequence gives a new token (or its first one). */
+static inline bool seq_decodes(const struct seq *q)
+{
+    return q->n_out > 0 || q->forked;
+}
+/* The prompt's history is all there, so that its last row is sampled. */
+static inline bool seq_samples(const struct seq *q)
+{
+    return q->n_tok >= q->req->r->n_prompt && q->req->r->max_tokens > 0;
+}
+
+#endif

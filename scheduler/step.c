@@ -1,0 +1,166 @@
+/* The engine thread. One turn: drain the inbox -> end what was cancelled or waited too long -> admit
+ * -> plan -> run -> retire -> wake the consumers. It sleeps on the inbox's eventfd when no sequence
+ * can move, at most SCHED_IDLE_MS, so that the heartbeat goes on. */
+#include "scheduler/sched.h"
+
+#include <sched.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+static bool drain_inbox(struct sched *s)
+{
+    bool any = false;
+    for (struct req *q; (q = mpsc_pop(s->door.inbox)); any = true)
+        queue_push(s, q);
+    return any;
+}
+
+static bool end_if_cancelled(struct sched *s, struct req *q)
+{
+    if (!atomic_load(&q->r->cancelled))
+        return false;
+    struct err e;
+    err_set(&e, ERR_CANCELLED, "cancelled");
+    req_end(s, q, &e);
+    return true;
+}
+
+/* The counter was bumped after the flag was set and after the request was pushed, so a flag that
+ * isn't seen now comes with a new count. */
+static bool end_cancelled(struct sched *s, uint32_t n_cancels)
+{
+    if (n_cancels == s->seen_cancels)
+        return false;
+    s->seen_cancels = n_cancels;
+    bool any = false;
+    struct req *next;
+    for (struct req *q = s->queue_head; q; q = next) {
+        next = q->next;
+        any |= end_if_cancelled(s, q);
+    }
+    for (struct req *q = s->active; q; q = next) {
+        next = q->next;
+        any |= end_if_cancelled(s, q);
+    }
+    return any;
+}
+
+static enum status run_step(struct sched *s, struct err *e)
+{
+    const struct backend_ops *ops = s->be->ops;
+    enum status st = OK;
+    for (uint32_t i = 0; i < s->n_copies && st == OK; i++)
+        st = ops->copy_block(s->be, s->copy[i].src, s->copy[i].dst, e);
+    if (st == OK)
+        st = ops->submit(s->be, &s->batch, e);
+    struct batch *done = NULL;
+    if (st == OK)
+        st = ops->collect(s->be, &done, e);
+    CHECK(st != OK || done == &s->batch);
+    return st;
+}
+
+static void note_failure(struct sched *s, const struct err *e)
+{
+    log_error("step %llu failed: %s", (unsigned long long)s->batch.step, e->text);
+    if (++s->n_failed_steps < SCHED_BROKEN_AFTER)
+        return;
+    log_error("%u steps in a row failed: no more requests are taken", s->n_failed_steps);
+    atomic_store(&s->door.broken, true);
+    req_end_all(s, e);
+}
+
+static void step(struct sched *s)
+{
+    struct err e;
+    s->step_ns = s->now_ns = clock_ns();
+    s->n_step_tokens = 0;
+    enum status st = run_step(s, &e);
+    s->now_ns = clock_ns();
+    if (st == OK) {
+        s->n_failed_steps = 0;
+        cost_observe(&s->cost, s->batch.n_rows, s->kv_read, s->now_ns - s->step_ns);
+        retire_step(s);
+    } else {
+        retire_failed(s, &e);
+        note_failure(s, &e);
+    }
+    atomic_fetch_add_explicit(&s->door.n_steps, 1, memory_order_relaxed);
+    gauges_step(s);
+}
+
+bool sched_turn(struct sched *s)
+{
+    s->now_ns = clock_ns();
+    atomic_store_explicit(&s->door.heartbeat_ns, s->now_ns, memory_order_relaxed);
+    uint32_t n_cancels = atomic_load(&s->door.n_cancels);
+    bool any = drain_inbox(s);
+    any |= end_cancelled(s, n_cancels);
+    admit_expire(s);
+    admit_all(s);
+    running_compact(s);
+    plan_step(s);
+    if (s->batch.n_rows > 0) {
+        step(s);
+        running_compact(s);
+        any = true;
+    }
+#ifdef MILLRACE_EXPENSIVE_CHECKS
+    sched_audit(s);
+#endif
+    gauges_publish(s);
+    emit_wake(s);
+    return any;
+}
+
+/* Until the next queued deadline, at most SCHED_IDLE_MS. */
+static int idle_ms(const struct sched *s)
+{
+    uint64_t now = clock_ns();
+    if (!s->next_deadline_ns)
+        return SCHED_IDLE_MS;
+    if (s->next_deadline_ns <= now)
+        return 0;
+    uint64_t ms = (s->next_deadline_ns - now) / NS_PER_MS + 1;
+    return ms < SCHED_IDLE_MS ? (int)ms : SCHED_IDLE_MS;
+}
+
+static void engine_thread(void *arg)
+{
+    struct sched *s = arg;
+    while (!atomic_load(&s->door.stopping)) {
+        if (sched_turn(s))
+            continue;
+        atomic_store(&s->door.idle, true);
+        mpsc_wait(s->door.inbox, idle_ms(s));
+        atomic_store(&s->door.idle, false);
+    }
+}
+
+enum status sched_start(struct sched *s, struct err *e)
+{
+    return thread_start(&s->thread, "engine", engine_thread, s, e);
+}
+
+void sched_stop(struct sched *s)
+{
+    struct sched_door *d = &s->door;
+    if (atomic_exchange(&d->stopping, true))
+        return;
+    atomic_store(&d->draining, true);
+    mpsc_wake(d->inbox);
+    if (s->thread.running)
+        thread_join(&s->thread);
+    /* Who is inside sched_submit either saw `draining` or has its request in the inbox soon. */
+    while (atomic_load(&d->n_submitting) > 0)
+        sched_yield();
+    struct err e;
+    err_set(&e, ERR_DRAINING, "the server is shutting down");
+    s->now_ns = clock_ns();
+    drain_inbox(s);
+    req_end_all(s, &e);
+    running_compact(s);
+    gauges_publish(s);
+    emit_wake(s);
+}
