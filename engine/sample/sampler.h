@@ -3,7 +3,16 @@
  * Order of processors (documented, tested): raw log-probabilities are taken first (for logprobs:
  * of the raw model distribution); then logit_bias, bans (min_tokens), repetition penalty (prompt and
  * output), presence and frequency penalty (output only), temperature, top_k, top_p, min_p, draw.
- * temperature 0 is greedy: highest logit, the lowest id on a tie.
+ * temperature 0 (and anything below 1e-5) is greedy: highest logit, the lowest id on a tie.
+ *   logit_bias          added; -100 and below ban
+ *   repetition_penalty  x > 0 ? x / r : x * r, once for each token that occurs
+ *   presence, frequency x - presence - frequency * count
+ *   top_k               the k highest logits, ties by ascending id
+ *   top_p               of what is left, renormalised: the fewest tokens, highest first, whose
+ *                       probabilities reach p (a token stays when those before it sum to less than p)
+ *   min_p               probability at least min_p times the highest one
+ * When every token is banned the bans are void and the highest raw logit is taken (a row of nothing
+ * but -Inf gives token 0), so a request always gets an answer.
  * The draw is a pure function of (logits, params, seed, choice, n_output): a counter-based RNG
  * (Philox4x32-10) keyed by the seed and counted by (choice, n_output), so it never depends on company.
  * No state lives between steps: penalties are recounted from the history.
@@ -22,12 +31,12 @@ struct logit_bias {
 };
 
 struct sampling_params {
-    float temperature;        /* >= 0; 0 = greedy */
-    float top_p;              /* (0, 1]; 1 = off */
-    float min_p;              /* [0, 1]; 0 = off */
-    int32_t top_k;            /* <= 0 = off */
-    float presence_penalty;   /* -2..2; 0 = off */
-    float frequency_penalty;  /* -2..2; 0 = off */
+    float temperature; /* >= 0; 0 = greedy */
+    float top_p; /* (0, 1]; 1 = off */
+    float min_p; /* [0, 1]; 0 = off */
+    int32_t top_k; /* <= 0 = off */
+    float presence_penalty; /* -2..2; 0 = off */
+    float frequency_penalty; /* -2..2; 0 = off */
     float repetition_penalty; /* > 0; 1 = off */
     uint64_t seed;
     const struct logit_bias *bias; /* borrows from the request; ascending tokens, unique */
@@ -38,18 +47,18 @@ struct sampling_params {
 /* One row to sample. The caller fills the first part; sample_run the second. */
 struct sample_job {
     const struct sampling_params *params;
-    const int32_t *history;   /* prompt then output, borrows until the step retires */
+    const int32_t *history; /* prompt then output, borrows until the step retires */
     uint32_t n_prompt;
     uint32_t n_history;
-    uint32_t choice;          /* index among n */
-    const int32_t *ban;       /* tokens that may not be drawn now (end tokens before min_tokens) */
+    uint32_t choice; /* index among n */
+    const int32_t *ban; /* tokens that may not be drawn now (end tokens before min_tokens) */
     uint32_t n_ban;
     int32_t given; /* >= 0: do not draw, only report this token's logprobs (echo); else -1 */
 
-    int32_t token;            /* chosen (or given); -1 when the row holds NaN or +Inf */
-    float logprob;            /* of the raw distribution, when n_top >= 0 */
+    int32_t token; /* chosen (or given); -1 when the row holds NaN or +Inf */
+    float logprob; /* of the raw distribution, when n_top >= 0 */
     int32_t top_token[SAMPLE_MAX_TOP];
-    float top_logprob[SAMPLE_MAX_TOP]; /* descending, ties by ascending id */
+    float top_logprob[SAMPLE_MAX_TOP]; /* descending, equal logits by ascending id */
     uint32_t n_top;
 };
 
@@ -57,11 +66,13 @@ struct sample_scratch;
 struct sample_scratch *sample_scratch_new(uint32_t n_vocab);
 void sample_scratch_free(struct sample_scratch *s);
 
-/* logits[n_vocab] is left unchanged. */
+/* logits[n_vocab] is left unchanged. n_vocab is at most that of the scratch. The same bits in give the
+ * same bits out on every machine: exponentials and logarithms are computed here, not by libm. */
 void sample_run(struct sample_job *job, const float *logits, uint32_t n_vocab,
                 struct sample_scratch *scratch);
 
-/* Philox4x32-10: key = seed, counter = (a, b, 0, 0). Known-answer tested. */
+/* Philox4x32-10 (Salmon et al. 2011): key and counter words from low to high, counter = (a, b) of two
+ * words each. */
 void philox4x32(uint64_t key, uint64_t a, uint64_t b, uint32_t out[4]);
 
 #endif

@@ -1,0 +1,386 @@
+/* The chain from logits to a token; see sampler.h for its order and row.h for the passes. */
+#include "engine/sample/sampler.h"
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "engine/sample/row.h"
+
+#define MIN_TEMPERATURE 1e-5f
+#define BAN_BIAS -100.0f
+
+/* At an acceptance rate of 1 in 64 or better, all of these fail with probability under 1e-27; then the
+ * highest logit is taken. */
+enum { MAX_ATTEMPTS = 4096 };
+
+struct sample_scratch {
+    uint32_t n_vocab;
+    float *work; /* [n_vocab] logits after biases and penalties */
+    float *block_max; /* [blocks] of the row being worked on */
+    float *block_p; /* [blocks] unnormalised probability of its maximum */
+    double *before; /* [blocks] mass in front of it */
+    uint32_t *count; /* [n_vocab] all zero between calls */
+    uint32_t *id; /* [n_vocab + 1] candidates, ascending */
+    float *value; /* [n_vocab + 1] their logits */
+    float *p; /* [n_vocab + 1] their unnormalised probabilities */
+};
+
+struct sample_scratch *sample_scratch_new(uint32_t n_vocab)
+{
+    struct sample_scratch *s = mem_zalloc(sizeof(*s));
+    size_t n = (size_t)n_vocab + 1;
+    s->n_vocab = n_vocab;
+    s->work = mem_alloc(n * sizeof(float));
+    s->block_max = mem_alloc(row_n_blocks(n_vocab) * sizeof(float));
+    s->block_p = mem_alloc(row_n_blocks(n_vocab) * sizeof(float));
+    s->before = mem_alloc(row_n_blocks(n_vocab) * sizeof(double));
+    s->count = mem_zalloc(n * sizeof(uint32_t));
+    s->id = mem_alloc(n * sizeof(uint32_t));
+    s->value = mem_alloc(n * sizeof(float));
+    s->p = mem_alloc(n * sizeof(float));
+    return s;
+}
+
+void sample_scratch_free(struct sample_scratch *s)
+{
+    if (!s)
+        return;
+    mem_free(s->work);
+    mem_free(s->block_max);
+    mem_free(s->block_p);
+    mem_free(s->before);
+    mem_free(s->count);
+    mem_free(s->id);
+    mem_free(s->value);
+    mem_free(s->p);
+    mem_free(s);
+}
+
+/* The row in its current form: raw at first, s->work once anything was changed. */
+struct row {
+    const float *x;
+    uint32_t n;
+    float max;
+    bool summed; /* total holds the sum of the softmax at temperature 1 */
+    double total;
+};
+
+/* ---- log-probabilities of the raw row ---- */
+
+static float logprob_of(const struct row *r, double log_total, uint32_t token)
+{
+    if (!isfinite(r->max))
+        return -INFINITY;
+    return (float)((double)r->x[token] - (double)r->max - log_total);
+}
+
+/* Inserts into a list that stays sorted by descending value; equal values keep their order. */
+static uint32_t insert_top(struct sample_job *job, float *top, uint32_t n, uint32_t cap,
+                           uint32_t id, float value)
+{
+    if (n == cap && !(value > top[n - 1]))
+        return n;
+    uint32_t at = n < cap ? n : n - 1;
+    for (; at > 0 && value > top[at - 1]; at--) {
+        top[at] = top[at - 1];
+        job->top_token[at] = job->top_token[at - 1];
+    }
+    top[at] = value;
+    job->top_token[at] = (int32_t)id;
+    return n < cap ? n + 1 : n;
+}
+
+static void report_top(struct sample_job *job, const struct row *r, double log_total,
+                       struct sample_scratch *s)
+{
+    float top[SAMPLE_MAX_TOP];
+    uint32_t cap = (uint32_t)job->params->n_top;
+    cap = cap < SAMPLE_MAX_TOP ? cap : SAMPLE_MAX_TOP;
+    if (cap == 0)
+        return;
+    float threshold = row_floor_of_top(s->block_max, row_n_blocks(r->n), cap);
+    uint32_t n_found = row_collect(r->x, r->n, s->block_max, threshold, s->id, s->value);
+    for (uint32_t i = 0; i < n_found; i++)
+        job->n_top = insert_top(job, top, job->n_top, cap, s->id[i], s->value[i]);
+    for (uint32_t i = 0; i < job->n_top; i++)
+        job->top_logprob[i] = logprob_of(r, log_total, (uint32_t)job->top_token[i]);
+}
+
+/* Fills top_*; returns the logarithm of the softmax sum relative to the maximum. */
+static double report_logprobs(struct sample_job *job, struct row *r, struct sample_scratch *s)
+{
+    if (!isfinite(r->max))
+        return 0;
+    r->total = row_softmax(r->x, r->n, s->block_max, r->max, 1);
+    r->summed = true;
+    double log_total = row_log(r->total);
+    report_top(job, r, log_total, s);
+    return log_total;
+}
+
+/* ---- biases, bans, penalties ---- */
+
+static bool changes_row(const struct sample_job *job)
+{
+    const struct sampling_params *p = job->params;
+    return p->n_bias || job->n_ban || p->repetition_penalty != 1 || p->presence_penalty != 0 ||
+           p->frequency_penalty != 0;
+}
+
+static void apply_bias(const struct sample_job *job, float *x, uint32_t n)
+{
+    const struct sampling_params *p = job->params;
+    for (uint32_t i = 0; i < p->n_bias; i++) {
+        if ((uint32_t)p->bias[i].token < n)
+            x[p->bias[i].token] =
+                p->bias[i].bias <= BAN_BIAS ? -INFINITY : x[p->bias[i].token] + p->bias[i].bias;
+    }
+    for (uint32_t i = 0; i < job->n_ban; i++)
+        if ((uint32_t)job->ban[i] < n)
+            x[job->ban[i]] = -INFINITY;
+}
+
+static void apply_repetition(const struct sample_job *job, float *x, uint32_t n, uint32_t *seen)
+{
+    float r = job->params->repetition_penalty;
+    for (uint32_t i = 0; i < job->n_history; i++) {
+        uint32_t t = (uint32_t)job->history[i];
+        if (t >= n || seen[t])
+            continue;
+        seen[t] = 1;
+        x[t] = x[t] > 0 ? x[t] / r : x[t] * r;
+        if (x[t] > FLT_MAX)
+            x[t] = FLT_MAX;
+    }
+    for (uint32_t i = 0; i < job->n_history; i++)
+        if ((uint32_t)job->history[i] < n)
+            seen[job->history[i]] = 0;
+}
+
+static void apply_presence(const struct sample_job *job, float *x, uint32_t n, uint32_t *count)
+{
+    const struct sampling_params *p = job->params;
+    for (uint32_t i = job->n_prompt; i < job->n_history; i++)
+        if ((uint32_t)job->history[i] < n)
+            count[job->history[i]]++;
+    for (uint32_t i = job->n_prompt; i < job->n_history; i++) {
+        uint32_t t = (uint32_t)job->history[i];
+        if (t >= n || count[t] == 0)
+            continue;
+        x[t] -= p->presence_penalty + p->frequency_penalty * (float)count[t];
+        count[t] = 0;
+    }
+}
+
+/* Works on a copy; r then describes it. False when nothing is left to choose from. */
+static bool change_row(const struct sample_job *job, struct row *r, struct sample_scratch *s)
+{
+    const struct sampling_params *p = job->params;
+    memcpy(s->work, r->x, r->n * sizeof(float));
+    apply_bias(job, s->work, r->n);
+    if (p->repetition_penalty != 1)
+        apply_repetition(job, s->work, r->n, s->count);
+    if (p->presence_penalty != 0 || p->frequency_penalty != 0)
+        apply_presence(job, s->work, r->n, s->count);
+    float max;
+    row_scan(s->work, r->n, s->block_max, &max);
+    if (!isfinite(max)) {
+        row_scan(r->x, r->n, s->block_max, &max);
+        return false;
+    }
+    *r = (struct row){.x = s->work, .n = r->n, .max = max};
+    return true;
+}
+
+/* ---- filters over a list of candidates ---- */
+
+/* Keeps what lies over the boundary and, of equal values, the first ones until target is reached. */
+static uint32_t keep_over(struct sample_scratch *s, uint32_t n, float boundary, double above,
+                          double target, bool by_mass)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->value[i] < boundary)
+            continue;
+        if (s->value[i] == boundary) {
+            if (above >= target)
+                continue;
+            above += by_mass ? (double)s->p[i] : 1;
+        }
+        s->id[kept] = s->id[i];
+        s->value[kept] = s->value[i];
+        s->p[kept++] = s->p[i];
+    }
+    return kept;
+}
+
+static double mass_of(const struct sample_scratch *s, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)s->p[i];
+    return sum;
+}
+
+static uint32_t filter_top_p(struct sample_scratch *s, uint32_t n, double target)
+{
+    double above;
+    float boundary = select_boundary(s->value, s->p, n, target, &above);
+    return keep_over(s, n, boundary, above, target, true);
+}
+
+static uint32_t filter_min_p(struct sample_scratch *s, uint32_t n, float min_p)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->p[i] < min_p) /* the highest one has exp(0) = 1 */
+            continue;
+        s->id[kept] = s->id[i];
+        s->p[kept++] = s->p[i];
+    }
+    return kept;
+}
+
+static uint32_t gather(const struct row *r, float threshold, float inv_t, struct sample_scratch *s)
+{
+    uint32_t n = row_collect(r->x, r->n, s->block_max, threshold, s->id, s->value);
+    row_exp(s->value, n, r->max, inv_t, s->p);
+    return n;
+}
+
+static uint32_t gather_top_k(const struct row *r, uint32_t k, float inv_t, struct sample_scratch *s)
+{
+    double above;
+    float threshold = row_floor_of_top(s->block_max, row_n_blocks(r->n), k);
+    uint32_t n = gather(r, threshold, inv_t, s);
+    if (n <= k)
+        return n;
+    float boundary = select_boundary(s->value, NULL, n, k, &above);
+    return keep_over(s, n, boundary, above, k, false);
+}
+
+/* Candidates that hold at least target of the whole row's mass: those within some distance of the
+ * maximum, farther when that was not enough. */
+static uint32_t gather_mass(const struct row *r, double target, float inv_t,
+                            struct sample_scratch *s)
+{
+    static const float nats[] = {4, 10, 20};
+    for (size_t i = 0; i < sizeof(nats) / sizeof(nats[0]); i++) {
+        uint32_t n = gather(r, r->max - nats[i] / inv_t, inv_t, s);
+        if (mass_of(s, n) >= target)
+            return n;
+    }
+    return gather(r, -INFINITY, inv_t, s);
+}
+
+static double row_total(struct row *r, float inv_t, struct sample_scratch *s)
+{
+    if (r->summed && inv_t == 1)
+        return r->total;
+    return row_softmax(r->x, r->n, s->block_max, r->max, inv_t);
+}
+
+static uint32_t filter_row(const struct sampling_params *p, struct row *r, float inv_t,
+                           struct sample_scratch *s)
+{
+    uint32_t n;
+    if (p->top_k > 0 && (uint32_t)p->top_k < r->n) {
+        n = gather_top_k(r, (uint32_t)p->top_k, inv_t, s);
+        if (p->top_p < 1)
+            n = filter_top_p(s, n, (double)p->top_p * mass_of(s, n));
+    } else if (p->top_p < 1) {
+        double target = (double)p->top_p * row_total(r, inv_t, s);
+        n = filter_top_p(s, gather_mass(r, target, inv_t, s), target);
+    } else {
+        /* A little below the logarithm: filter_min_p decides. */
+        n = gather(r, r->max + ((float)row_log((double)p->min_p) - 0.01f) / inv_t, inv_t, s);
+    }
+    return p->min_p > 0 ? filter_min_p(s, n, p->min_p) : n;
+}
+
+/* ---- the draw ---- */
+
+/* The high half of the first counter numbers the attempts. */
+static void random_words(const struct sample_job *job, uint32_t attempt, uint32_t word[4])
+{
+    philox4x32(job->params->seed, (uint64_t)attempt << 32 | job->choice,
+               job->n_history - job->n_prompt, word);
+}
+
+static uint32_t draw_row(const struct sample_job *job, const struct row *r, float inv_t,
+                         struct sample_scratch *s)
+{
+    uint32_t word[4];
+    double total = row_envelope(r->x, r->n, s->block_max, r->max, inv_t, s->block_p, s->before);
+    for (uint32_t attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+        random_words(job, attempt, word);
+        uint32_t token =
+            row_try(r->x, r->n, s->block_max, r->max, inv_t, s->block_p, s->before, total, word);
+        if (token < r->n)
+            return token;
+    }
+    return row_find(r->x, r->n, s->block_max, r->max);
+}
+
+static uint32_t draw_candidate(const struct sample_job *job, const struct sample_scratch *s,
+                               uint32_t n)
+{
+    uint32_t word[4];
+    random_words(job, 0, word);
+    double target = row_uniform(word) * mass_of(s, n), sum = 0;
+    uint32_t chosen = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(s->p[i] > 0))
+            continue;
+        chosen = i;
+        sum += (double)s->p[i];
+        if (sum > target)
+            break;
+    }
+    return s->id[chosen];
+}
+
+static uint32_t draw(const struct sample_job *job, struct row *r, struct sample_scratch *s)
+{
+    const struct sampling_params *p = job->params;
+    if (p->temperature < MIN_TEMPERATURE)
+        return row_find(r->x, r->n, s->block_max, r->max);
+    float inv_t = 1 / p->temperature;
+    bool top_k = p->top_k > 0 && (uint32_t)p->top_k < r->n;
+    if (top_k || p->top_p < 1 || p->min_p > 0)
+        return draw_candidate(job, s, filter_row(p, r, inv_t, s));
+    return draw_row(job, r, inv_t, s);
+}
+
+static uint32_t choose_token(struct sample_job *job, struct row r, struct sample_scratch *s)
+{
+    if (!isfinite(r.max))
+        return 0;
+    if (changes_row(job) && !change_row(job, &r, s))
+        return row_find(r.x, r.n, s->block_max, r.max);
+    return draw(job, &r, s);
+}
+
+void sample_run(struct sample_job *job, const float *logits, uint32_t n_vocab,
+                struct sample_scratch *scratch)
+{
+    CHECKF(n_vocab >= 1 && n_vocab <= scratch->n_vocab, "row of %u, scratch for %u", n_vocab,
+           scratch->n_vocab);
+    struct row r = {.x = logits, .n = n_vocab};
+    double log_total = 0;
+    bool report = job->params->n_top >= 0;
+    job->token = -1;
+    job->logprob = 0;
+    job->n_top = 0;
+    if (!row_scan(logits, n_vocab, scratch->block_max, &r.max))
+        return;
+    if (report)
+        log_total = report_logprobs(job, &r, scratch);
+    job->token = job->given >= 0 ? job->given : (int32_t)choose_token(job, r, scratch);
+    if (report && (uint32_t)job->token < n_vocab)
+        job->logprob = logprob_of(&r, log_total, (uint32_t)job->token);
+}
