@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "engine/sample/row.h"
+#include "engine/sample/kept.h"
 
 #define MIN_TEMPERATURE 1e-5f
 #define BAN_BIAS -100.0f
@@ -344,25 +345,46 @@ static uint32_t draw_candidate(const struct sample_job *job, const struct sample
     return s->id[chosen];
 }
 
+static bool filters(const struct sampling_params *p, uint32_t n)
+{
+    return (p->top_k > 0 && (uint32_t)p->top_k < n) || p->top_p < 1 || p->min_p > 0;
+}
+
 static uint32_t draw(const struct sample_job *job, struct row *r, struct sample_scratch *s)
 {
     const struct sampling_params *p = job->params;
     if (p->temperature < MIN_TEMPERATURE)
         return row_find(r->x, r->n, s->block_max, r->max);
     float inv_t = 1 / p->temperature;
-    bool top_k = p->top_k > 0 && (uint32_t)p->top_k < r->n;
-    if (top_k || p->top_p < 1 || p->min_p > 0)
+    if (filters(p, r->n))
         return draw_candidate(job, s, filter_row(p, r, inv_t, s));
     return draw_row(job, r, inv_t, s);
 }
 
-static uint32_t choose_token(struct sample_job *job, struct row r, struct sample_scratch *s)
+static uint32_t choose_token(const struct sample_job *job, struct row r, struct sample_scratch *s)
 {
     if (!isfinite(r.max))
         return 0;
     if (changes_row(job) && !change_row(job, &r, s))
         return row_find(r.x, r.n, s->block_max, r.max);
     return draw(job, &r, s);
+}
+
+uint32_t sample_kept(const struct sample_job *job, const float *logits, uint32_t n_vocab,
+                     struct sample_scratch *s, const uint32_t **id, const float **p)
+{
+    const struct sampling_params *params = job->params;
+    struct row r = {.x = logits, .n = n_vocab};
+    CHECK(params->temperature >= MIN_TEMPERATURE);
+    *id = s->id;
+    *p = s->p;
+    if (!row_scan(logits, n_vocab, s->block_max, &r.max) || !isfinite(r.max))
+        return 0;
+    if (changes_row(job) && !change_row(job, &r, s))
+        return 0;
+    float inv_t = 1 / params->temperature;
+    return filters(params, n_vocab) ? filter_row(params, &r, inv_t, s)
+                                    : gather(&r, -INFINITY, inv_t, s);
 }
 
 void sample_run(struct sample_job *job, const float *logits, uint32_t n_vocab,
