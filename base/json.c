@@ -281,19 +281,20 @@ static char *without_long_numbers(const char *text, size_t len)
     bool in_string = false;
     for (size_t i = 0; i < len; i++) {
         if (in_string) {
-            if (copy[i] == '\\')
+            if (text[i] == '\\')
                 i++;
             else
-                in_string = copy[i] != '"';
-        } else if (copy[i] == '"') {
+                in_string = text[i] != '"';
+        } else if (text[i] == '"') {
             in_string = true;
-        } else if (is_digit(copy[i])) {
-            size_t n = strspn(copy + i, "0123456789.eE+-");
-            if (n >= CJSON_NUMBER_MAX)
-                memset(copy + i + 1, ' ', n - 1);
-            if (n >= CJSON_NUMBER_MAX)
+        } else if (is_digit(text[i])) {
+            struct scan number = {.text = text, .len = len, .at = i};
+            CHECK(scan_number(&number) == OK);
+            if (number.at - i >= CJSON_NUMBER_MAX) {
+                memset(copy + i, ' ', number.at - i);
                 copy[i] = '0';
-            i += n - 1;
+            }
+            i = number.at - 1;
         }
     }
     return copy;
@@ -334,6 +335,7 @@ struct build {
     char *decoded; /* where the next decoded string goes */
     struct level *levels;
     uint32_t depth; /* open containers */
+    size_t cap_nodes; /* of doc->nodes */
 };
 
 /* Decodes the string that starts at the quote *p and moves *p behind it. */
@@ -398,20 +400,31 @@ static enum json_type type_at(const char *p)
     }
 }
 
-/* Reads one value; a container is opened: its members follow. */
-static void build_value(struct build *b)
+/* Reads "key": of a member; false when the text has something else there. */
+static bool build_key(struct build *b, struct json *v)
 {
+    if (*b->at != '"')
+        return false;
+    v->key = decode_string(b, &b->at);
+    skip_space(b);
+    if (*b->at != ':')
+        return false;
+    b->at++;
+    skip_space(b);
+    return *b->at && !strchr(",:]}", *b->at);
+}
+
+/* Reads one value; a container is opened: its members follow. */
+static bool build_value(struct build *b)
+{
+    if (b->doc->n_nodes == b->cap_nodes)
+        return false;
     struct json *v = &b->doc->nodes[b->doc->n_nodes++];
     *v = (struct json){0};
     struct level *level = b->depth ? &b->levels[b->depth - 1] : NULL;
     if (level) {
-        if (level->container->type == JSON_OBJECT) {
-            v->key = decode_string(b, &b->at);
-            skip_space(b);
-            CHECK(*b->at == ':');
-            b->at++;
-            skip_space(b);
-        }
+        if (level->container->type == JSON_OBJECT && !build_key(b, v))
+            return false;
         if (level->last)
             level->last->to_next = (uint32_t)(v - level->last);
         level->last = v;
@@ -419,31 +432,57 @@ static void build_value(struct build *b)
     }
     v->type = type_at(b->at);
     v->raw.ptr = b->at;
-    if (v->type == JSON_STRING) {
-        v->string = decode_string(b, &b->at);
-    } else if (v->type == JSON_OBJECT || v->type == JSON_ARRAY) {
+    if (v->type == JSON_OBJECT || v->type == JSON_ARRAY) {
         b->levels[b->depth++] = (struct level){v, NULL};
         b->at++;
-        return;
-    } else {
-        b->at += strcspn(b->at, " \n\r\t,]}");
+        return true;
     }
+    if (v->type == JSON_STRING)
+        v->string = decode_string(b, &b->at);
+    else
+        b->at += strspn(b->at, "0123456789+-.aeflnrstuE");
     v->raw.len = (size_t)(b->at - v->raw.ptr);
+    return true;
 }
 
-static void build_all(struct build *b)
+static bool build_close(struct build *b)
 {
+    struct json *closed = b->levels[b->depth - 1].container;
+    if (*b->at != (closed->type == JSON_OBJECT ? '}' : ']'))
+        return false;
+    b->depth--;
+    b->at++;
+    closed->raw.len = (size_t)(b->at - closed->raw.ptr);
+    return true;
+}
+
+/* False, with b->at at the place, when the text is not one value. cJSON has found it to be one
+ * before: the walk does not take its word, since a parser that lets more pass must not bring the
+ * process down. */
+static bool build_all(struct build *b)
+{
+    bool after_value = false; /* a comma or the end of the container is next */
+    bool after_comma = false;
     for (skip_space(b); *b->at; skip_space(b)) {
-        if (*b->at == ',') {
+        bool closes = *b->at == '}' || *b->at == ']';
+        if (closes ? b->depth == 0 || after_comma || !build_close(b)
+                   : *b->at == ',' && (b->depth == 0 || !after_value))
+            return false;
+        if (closes) {
+            after_value = true;
+        } else if (*b->at == ',') {
             b->at++;
-        } else if (*b->at == '}' || *b->at == ']') {
-            struct json *closed = b->levels[--b->depth].container;
-            b->at++;
-            closed->raw.len = (size_t)(b->at - closed->raw.ptr);
+            after_value = false;
+            after_comma = true;
         } else {
-            build_value(b);
+            uint32_t depth = b->depth;
+            if (after_value || *b->at == ':' || !build_value(b))
+                return false;
+            after_value = b->depth == depth;
+            after_comma = false;
         }
     }
+    return after_value && b->depth == 0;
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -517,10 +556,9 @@ static enum status build_doc(struct json_doc *doc, const struct scan *s,
     if (!doc->nodes || !levels || (s->has_escape && !doc->decoded)) {
         st = err_set(s->e, ERR_NO_MEMORY, "out of memory for a json text of %zu bytes", s->len);
     } else {
-        struct build b = {doc, doc->text, doc->decoded, levels, 0};
-        build_all(&b);
-        CHECK(doc->n_nodes == n_nodes && b.depth == 0);
-        st = check_all_keys(doc, s->e);
+        struct build b = {doc, doc->text, doc->decoded, levels, 0, n_nodes};
+        st = build_all(&b) ? check_all_keys(doc, s->e)
+                           : bad(s->e, (size_t)(b.at - doc->text), "syntax error");
     }
     mem_free(levels);
     return st;

@@ -5,6 +5,13 @@
 
 #include <check.h>
 
+/* ck_assert for inner loops: ck_assert reports each success to the parent process. */
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ck_abort_msg("%s:%d: %s", __FILE__, __LINE__, #condition);                             \
+    } while (0)
+
 static inline int run_suite(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
