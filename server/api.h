@@ -1,0 +1,20 @@
+/* Handlers of the endpoints. Each fills ex->reply, or ex->job for work of the engine; none blocks or
+ * touches libmicrohttpd. Thread: the exchange's loop, or the offload thread for large bodies. */
+#ifndef SERVER_API_H
+#define SERVER_API_H
+
+struct exchange;
+
+void api_chat(struct exchange *ex);
+void api_completions(struct exchange *ex);
+void api_models(struct exchange *ex);
+void api_model(struct exchange *ex);
+void api_tokenize(struct exchange *ex);
+void api_detokenize(struct exchange *ex);
+void api_tokenizer_info(struct exchange *ex);
+void api_health(struct exchange *ex);
+void api_ready(struct exchange *ex);
+void api_version(struct exchange *ex);
+void api_metrics(struct exchange *ex);
+
+#endif

@@ -1,0 +1,19 @@
+/* Fixed bounds of the HTTP front end, beside the settings that can be changed. */
+#ifndef SERVER_LIMITS_H
+#define SERVER_LIMITS_H
+
+enum {
+    JSON_DEPTH = 64, /* containers inside one another in a body */
+    JSON_NODES = 1 << 20, /* values in a body */
+    MAX_PROMPTS = 256, /* prompts of one completions call */
+    MAX_STOP_TOKENS = 64, /* stop_token_ids */
+    MAX_BIAS = 4096, /* entries of logit_bias */
+    HEADER_POOL_BYTES = 8192, /* libmicrohttpd's memory of a connection: bounds a request's head */
+    OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
+    SMALL_BODY_BYTES = 64 << 10, /* refused requests with no more than this are read to their end */
+    SWALLOW_FACTOR = 4, /* a chunked body may pass the limit so many times before it is cut */
+    DEFAULT_COMPLETION_TOKENS = 16,
+    TAKE_BYTES = 64 << 10 /* output formatted in one go for a stream */
+};
+
+#endif

@@ -1,0 +1,374 @@
+/* The life of a serving process; see serve.h.
+ *
+ * Listening comes first: /health answers and everything else says 503 while a loader thread opens the
+ * model, so that orchestrators see a live process and the main thread can still take signals. */
+#include "server/serve.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "config/metrics.h"
+#include "config/models.h"
+#include "engine/engine.h"
+#include "kvpool/arena.h"
+#include "scheduler/scheduler.h"
+#include "server/plan_kv.h"
+#include "server/server.h"
+
+struct app {
+    const struct settings *set;
+    const char *version;
+    int signal_fd, loaded_fd;
+    char *model_path; /* owns */
+    struct settings_list alias; /* owns */
+    struct metrics *metrics; /* owns */
+    struct server *srv; /* owns */
+    struct thread loader;
+    enum status load_status; /* the loader's, valid once loaded_fd is readable */
+    struct err load_error;
+    struct engine *engine; /* owns */
+    struct kv_layout layout;
+    struct kv_plan plan;
+    struct kv_arena arena; /* owns */
+    struct backend *backend; /* owns */
+    struct sched *sched; /* owns */
+};
+
+/* ---- before the model ---- */
+
+static enum status open_signals(struct app *a, struct err *e)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return err_set(e, ERR_IO, "cannot block signals: %s", strerror(errno));
+    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    a->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (a->signal_fd < 0 || a->loaded_fd < 0)
+        return err_set(e, ERR_IO, "cannot make a descriptor: %s", strerror(errno));
+    return OK;
+}
+
+static void add_alias(struct app *a, const char *name)
+{
+    a->alias.item = mem_realloc(a->alias.item, mem_mul(a->alias.n + 1, sizeof(char *)));
+    a->alias.item[a->alias.n++] = mem_strdup(name);
+}
+
+static enum status find_model(struct app *a, struct err *e)
+{
+    struct buf path = {0}, id = {0};
+    if (!*a->set->model)
+        return err_set_field(e, ERR_INVALID, "model", NULL,
+                             "no model is given: --model PATH or NAME (for instance --model "
+                             "smollm2-135m after deploy/fetch-model smollm2-135m)");
+    enum status status = model_path_find(a->set->model, &path, e);
+    if (status) {
+        buf_release(&path);
+        return status;
+    }
+    a->model_path = buf_take(&path);
+    for (size_t i = 0; i < a->set->model_alias.n; i++)
+        add_alias(a, a->set->model_alias.item[i]);
+    if (!a->alias.n) {
+        model_default_id(a->set->model, &id);
+        add_alias(a, buf_str(&id).ptr);
+        buf_release(&id);
+    }
+    return OK;
+}
+
+/* Prometheus label values escape backslash, quote and newline. */
+static void add_label(struct buf *out, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"')
+            buf_add_char(out, '\\');
+        if (*value == '\n')
+            buf_add_c(out, "\\n");
+        else
+            buf_add_char(out, *value);
+    }
+}
+
+static void make_metrics(struct app *a)
+{
+    struct buf labels = {0};
+    buf_add_c(&labels, "model_name=\"");
+    add_label(&labels, a->alias.item[0]);
+    buf_add_c(&labels, "\",engine=\"0\"");
+    a->metrics = metrics_new(metrics_table, metrics_table_n);
+    metrics_set_const_labels(a->metrics, labels.ptr);
+    buf_release(&labels);
+}
+
+static void apply_log_settings(const struct settings *set)
+{
+    log_set_level((enum log_level)set->log_level);
+    log_set_json(set->log_format == 1);
+}
+
+static enum status open_front(struct app *a, struct err *e)
+{
+    apply_log_settings(a->set);
+    enum status status = open_signals(a, e);
+    if (!status)
+        status = find_model(a, e);
+    if (status)
+        return status;
+    make_metrics(a);
+    status = server_new(a->set, a->version, a->metrics, a->alias.item, a->alias.n, &a->srv, e);
+    return status ? status : server_listen(a->srv, e);
+}
+
+/* ---- loading ---- */
+
+static uint32_t context_of(const struct app *a)
+{
+    const struct engine_info *info = engine_info(a->engine);
+    int64_t asked = a->set->limits_max_context;
+    if (asked <= 0)
+        return info->n_ctx_train;
+    if (asked <= info->n_ctx_train)
+        return (uint32_t)asked;
+    log_warn("limits.max_context is %lld, the model's context of %u tokens is used",
+             (long long)asked, info->n_ctx_train);
+    return info->n_ctx_train;
+}
+
+static enum status open_kv(struct app *a, struct err *e)
+{
+    const struct settings *set = a->set;
+    uint32_t wanted = context_of(a);
+    enum status status = engine_kv_layout(a->engine, set, &a->layout, e);
+    if (!status)
+        status = plan_kv(set->kv_bytes, plan_free_bytes(), (uint32_t)set->sched_max_running, wanted,
+                         &a->layout, &a->plan, e);
+    if (!status && a->plan.max_context < wanted)
+        log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
+                 a->plan.max_context, wanted);
+    return status ? status : kv_arena_init(&a->arena, &a->layout, a->plan.n_blocks, e);
+}
+
+static enum status open_sched(struct app *a, struct err *e)
+{
+    const struct settings *set = a->set;
+    const struct backend_limits rows = {
+        .max_rows = (uint32_t)set->sched_max_batch_tokens,
+        .max_spans = (uint32_t)set->sched_max_running,
+        .max_outs = (uint32_t)set->sched_max_batch_tokens,
+    };
+    const struct sched_limits limits = {
+        .max_running = (uint32_t)set->sched_max_running,
+        .max_queued = (uint32_t)set->sched_max_queued,
+        .max_batch_tokens = (uint32_t)set->sched_max_batch_tokens,
+        .chunk_max = (uint32_t)set->sched_chunk_max,
+        .step_target_ms = (uint32_t)set->sched_step_target_ms,
+        .max_context = a->plan.max_context,
+    };
+    enum status status = engine_backend(a->engine, &a->arena, &a->layout, rows, &a->backend, e);
+    if (!status)
+        status = sched_new(&limits, a->backend, &a->arena, &a->layout, engine_tokenizer(a->engine),
+                           a->metrics, &a->sched, e);
+    return status ? status : sched_start(a->sched, e);
+}
+
+static void load(void *arg)
+{
+    struct app *a = arg;
+    uint64_t one = 1;
+    a->load_status = engine_open(a->model_path, a->set, &a->engine, &a->load_error);
+    if (!a->load_status)
+        a->load_status = open_kv(a, &a->load_error);
+    if (!a->load_status)
+        a->load_status = open_sched(a, &a->load_error);
+    if (write(a->loaded_fd, &one, sizeof(one)) < 0)
+        log_error("cannot report that the model is loaded: %s", strerror(errno));
+}
+
+static void set_info_metrics(struct app *a)
+{
+    char labels[256];
+    const struct engine_info *info = engine_info(a->engine);
+    snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", a->version, info->cpu_level,
+             info->architecture);
+    metrics_set(a->metrics, METRIC_BUILD_INFO, labels, 1);
+    snprintf(labels, sizeof(labels),
+             "%u\x1f%s\x1f"
+             "False\x1f"
+             "0\x1f%u",
+             a->layout.n_slots, a->layout.dtype == KV_F16 ? "f16" : "f32", a->arena.n_blocks);
+    metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
+    metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
+    metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->arena.n_bytes);
+}
+
+static void go_ready(struct app *a)
+{
+    const struct server_model model = {
+        .info = engine_info(a->engine),
+        .tok = engine_tokenizer(a->engine),
+        .tmpl = engine_template(a->engine),
+        .sched = a->sched,
+        .max_context = a->plan.max_context,
+        .n_vocab = tokenizer_n_vocab(engine_tokenizer(a->engine)),
+        .created = clock_unix_s(),
+    };
+    set_info_metrics(a);
+    server_set_model(a->srv, &model);
+}
+
+/* ---- banner ---- */
+
+static void print_stop_tokens(const struct tokenizer *tok)
+{
+    uint32_t n;
+    const int32_t *id = tokenizer_stop_tokens(tok, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct str text = tokenizer_text(tok, id[i]);
+        printf(" %.*s", (int)text.len, text.ptr);
+    }
+    printf("%s\n", n ? "" : " none");
+}
+
+static void print_url(const struct app *a, char *url, size_t cap)
+{
+    const char *host = a->set->host;
+    if (strcmp(host, "0.0.0.0") == 0)
+        host = "127.0.0.1";
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(url, cap, "http://%s%s%s:%u", v6 ? "[" : "", strcmp(host, "::") ? host : "::1",
+             v6 ? "]" : "", a->srv->port);
+}
+
+static void print_banner(const struct app *a)
+{
+    const struct engine_info *info = engine_info(a->engine);
+    const struct settings *set = a->set;
+    char url[128];
+    print_url(a, url, sizeof(url));
+    printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
+           a->alias.item[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
+           a->plan.max_context);
+    printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
+           info->cpu_available, info->n_threads, info->activations);
+    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->arena.n_blocks,
+           a->layout.n_slots, a->layout.dtype == KV_F16 ? "f16" : "f32",
+           (double)a->arena.n_bytes / (1 << 30), a->plan.why);
+    printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
+           "not given\n",
+           (long long)set->sched_max_running, (long long)set->sched_max_queued,
+           (long long)set->sched_max_batch_tokens, (long long)set->limits_default_max_tokens);
+    printf("  stops  ");
+    print_stop_tokens(engine_tokenizer(a->engine));
+    printf("  url     %s\n", url);
+    printf("  try     curl -N %s/v1/chat/completions %s-d '{\"stream\":true,\"messages\":"
+           "[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
+           url, a->srv->auth.n_keys ? "-H \"Authorization: Bearer $MILLRACE_API_KEY\" " : "");
+    fflush(stdout);
+}
+
+/* ---- running and ending ---- */
+
+/* Number of the signal that came, 0 when none did within timeout_ms, -1 when the model is loaded. */
+static int wait_event(struct app *a, int timeout_ms, bool loading)
+{
+    struct pollfd p[2] = {{.fd = a->signal_fd, .events = POLLIN},
+                          {.fd = loading ? a->loaded_fd : -1, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    if (poll(p, 2, timeout_ms) <= 0)
+        return 0;
+    if (p[0].revents && read(a->signal_fd, &info, sizeof(info)) == sizeof(info))
+        return (int)info.ssi_signo;
+    return p[1].revents ? -1 : 0;
+}
+
+/* Lets running requests finish; a second signal or the timeout ends the wait. */
+static void drain(struct app *a, bool *at_once)
+{
+    enum { POLL_MS = 10 };
+    uint64_t end = clock_ns() + (uint64_t)a->set->server_drain_timeout * NS_PER_MS;
+    log_info("shutting down: %u requests running, up to %lld ms for them", server_n_jobs(a->srv),
+             (long long)a->set->server_drain_timeout);
+    server_drain(a->srv);
+    while (server_n_jobs(a->srv) && clock_ns() < end && !*at_once)
+        *at_once = wait_event(a, POLL_MS, false) > 0;
+    if (server_n_jobs(a->srv) && !*at_once)
+        log_warn("%u requests are cut short", server_n_jobs(a->srv));
+}
+
+static void close_all(struct app *a)
+{
+    if (a->srv)
+        server_stop(a->srv);
+    if (a->sched)
+        sched_stop(a->sched);
+    server_free(a->srv);
+    sched_free(a->sched);
+    if (a->backend)
+        a->backend->ops->close(a->backend);
+    kv_arena_release(&a->arena);
+    if (a->engine)
+        engine_close(a->engine);
+    if (a->metrics)
+        metrics_free(a->metrics);
+    for (size_t i = 0; i < a->alias.n; i++)
+        mem_free(a->alias.item[i]);
+    mem_free(a->alias.item);
+    mem_free(a->model_path);
+    if (a->signal_fd >= 0)
+        close(a->signal_fd);
+    if (a->loaded_fd >= 0)
+        close(a->loaded_fd);
+}
+
+static enum status run(struct app *a, bool *at_once, struct err *e)
+{
+    enum status status = open_front(a, e);
+    if (!status)
+        status = thread_start(&a->loader, "loader", load, a, e);
+    if (status)
+        return status;
+    int event;
+    while ((event = wait_event(a, -1, true)) == 0)
+        continue;
+    if (event > 0) {
+        *at_once = true;
+        return OK;
+    }
+    thread_join(&a->loader);
+    if (a->load_status) {
+        *e = a->load_error;
+        return a->load_status;
+    }
+    go_ready(a);
+    print_banner(a);
+    while (wait_event(a, -1, false) == 0)
+        continue;
+    drain(a, at_once);
+    return OK;
+}
+
+enum status serve_run(const struct settings *set, const char *version, bool *at_once, struct err *e)
+{
+    struct app a = {.set = set, .version = version, .signal_fd = -1, .loaded_fd = -1};
+    *at_once = false;
+    enum status status = run(&a, at_once, e);
+    if (!*at_once)
+        close_all(&a);
+    return status;
+}

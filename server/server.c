@@ -1,0 +1,145 @@
+/* The front end as a whole; see server.h. */
+#include "server/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "server/listen.h"
+#include "server/loop.h"
+#include "server/offload.h"
+
+enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
+                       char **alias, size_t n_aliases, struct server **out, struct err *e)
+{
+    struct server *srv = mem_zalloc(sizeof(*srv));
+    *out = srv;
+    srv->set = set;
+    srv->version = version;
+    srv->metrics = metrics;
+    snprintf(srv->fingerprint, sizeof(srv->fingerprint), "millrace-%s", version);
+    if (getrandom(&srv->id_salt, sizeof(srv->id_salt), 0) != sizeof(srv->id_salt))
+        return err_set(e, ERR_IO, "no random bytes: %s", strerror(errno));
+    srv->alias = mem_zalloc(mem_mul(n_aliases, sizeof(*srv->alias)));
+    for (size_t i = 0; i < n_aliases; i++)
+        srv->alias[srv->n_aliases++] = mem_strdup(alias[i]);
+    enum status status = auth_load(&srv->auth, set->api_key, set->api_key_file, e);
+    return status ? status : offload_new(&srv->offload, e);
+}
+
+const char *server_find_model(const struct server *srv, const struct str *name)
+{
+    if (!name)
+        return srv->alias[0];
+    for (size_t i = 0; i < srv->n_aliases; i++)
+        if (str_eq_c(*name, srv->alias[i]))
+            return srv->alias[i];
+    return NULL;
+}
+
+/* Each connection is a descriptor; files, epolls and the like need some more. */
+static void check_descriptors(const struct settings *set)
+{
+    enum { OTHERS = 128 };
+    struct rlimit limit;
+    rlim_t need = (rlim_t)set->server_max_connections + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= need)
+        return;
+    limit.rlim_cur = limit.rlim_max < need ? limit.rlim_max : need;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < need)
+        log_warn("only %llu file descriptors are allowed, server.max_connections=%lld needs %llu: "
+                 "connections beyond that get 503 (raise the limit with ulimit -n)",
+                 (unsigned long long)limit.rlim_cur, (long long)set->server_max_connections,
+                 (unsigned long long)need);
+}
+
+static uint32_t loop_count(const struct settings *set)
+{
+    if (set->server_threads)
+        return (uint32_t)set->server_threads;
+    int cores = thread_cpu_count();
+    if (cores <= 4)
+        return 1;
+    return cores / 4 > 4 ? 4 : (uint32_t)(cores / 4);
+}
+
+enum status server_listen(struct server *srv, struct err *e)
+{
+    int fd[64];
+    uint32_t n = loop_count(srv->set);
+    check_descriptors(srv->set);
+    if (!listen_is_loopback(srv->set->host) && srv->auth.n_keys == 0)
+        log_warn("listening on %s without a key: anyone who reaches this address can use the "
+                 "server (set MILLRACE_API_KEY or server.api_key_file)",
+                 srv->set->host);
+    enum status status = listen_open(srv->set, fd, n, &srv->port, e);
+    if (status)
+        return status;
+    srv->loop = mem_zalloc(mem_mul(n, sizeof(*srv->loop)));
+    for (uint32_t i = 0; i < n && !status; i++) {
+        status = loop_new(srv, fd[i], &srv->loop[i], e);
+        srv->n_loops = i + 1;
+    }
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = loop_start(srv->loop[i], e);
+    return status;
+}
+
+void server_set_model(struct server *srv, const struct server_model *model)
+{
+    srv->model = *model;
+    atomic_store_explicit(&srv->phase, PHASE_READY, memory_order_release);
+}
+
+static void poke_all(struct server *srv)
+{
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        loop_poke(srv->loop[i]);
+}
+
+void server_drain(struct server *srv)
+{
+    int loading = PHASE_LOADING;
+    if (!atomic_compare_exchange_strong(&srv->phase, &loading, PHASE_LOADING))
+        atomic_store_explicit(&srv->phase, PHASE_DRAINING, memory_order_release);
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        atomic_store_explicit(&srv->loop[i]->draining, true, memory_order_release);
+    poke_all(srv);
+}
+
+uint32_t server_n_jobs(const struct server *srv)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        n += atomic_load_explicit(&srv->loop[i]->n_jobs, memory_order_acquire);
+    return n;
+}
+
+void server_stop(struct server *srv)
+{
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        atomic_store_explicit(&srv->loop[i]->stopping, true, memory_order_release);
+    poke_all(srv);
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        loop_join(srv->loop[i]);
+}
+
+void server_free(struct server *srv)
+{
+    if (!srv)
+        return;
+    offload_free(srv->offload);
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        loop_free(srv->loop[i]);
+    mem_free(srv->loop);
+    for (size_t i = 0; i < srv->n_aliases; i++)
+        mem_free(srv->alias[i]);
+    mem_free(srv->alias);
+    auth_release(&srv->auth);
+    mem_free(srv);
+}

@@ -1,0 +1,77 @@
+/* The HTTP front end as a whole: what every loop and handler shares, and its life.
+ *
+ * server_new (main thread) -> server_listen -> the loops answer /health, and 503 elsewhere ->
+ * server_set_model -> ready -> server_drain -> server_stop -> server_free.
+ * Everything a handler reads is set before `phase` becomes PHASE_READY (release), or never changes. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/metrics.h"
+#include "base/status.h"
+#include "config/settings.h"
+#include "engine/engine.h"
+#include "engine/text/text.h"
+#include "scheduler/scheduler.h"
+#include "server/auth.h"
+
+enum phase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING };
+
+struct loop;
+struct offload;
+
+/* What serves requests once the model is loaded. All borrowed until server_stop returned. */
+struct server_model {
+    const struct engine_info *info;
+    const struct tokenizer *tok;
+    const struct chat_template *tmpl; /* NULL: chat answers 400 */
+    struct sched *sched;
+    uint32_t max_context; /* prompt and output tokens of a request */
+    uint32_t n_vocab;
+    int64_t created; /* unix time shown by /v1/models */
+};
+
+struct server {
+    const struct settings *set; /* borrows */
+    const char *version; /* borrows; static */
+    struct metrics *metrics; /* borrows */
+    struct auth auth;
+    char **alias; /* owns; ids of the model, at least one */
+    size_t n_aliases;
+    char fingerprint[64]; /* system_fingerprint of answers */
+    struct server_model model;
+    atomic_int phase; /* enum phase */
+    atomic_uint n_connections; /* open, over all loops */
+    atomic_uint_fast64_t next_id;
+    uint64_t id_salt; /* makes ids of two processes differ */
+    struct offload *offload; /* owns */
+    struct loop **loop; /* owns [n_loops] */
+    uint32_t n_loops;
+    uint16_t port; /* bound; after server_listen */
+};
+
+/* alias: copied. Errors: ERR_IO, ERR_INVALID from the key file. */
+enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
+                       char **alias, size_t n_aliases, struct server **out, struct err *e);
+/* Binds and starts the loops. ERR_IO names address, port and, when it can be told, who holds it. */
+enum status server_listen(struct server *srv, struct err *e);
+void server_set_model(struct server *srv, const struct server_model *model);
+/* Closes the listeners, refuses new work, ends idle connections. */
+void server_drain(struct server *srv);
+uint32_t server_n_jobs(const struct server *srv); /* requests being answered */
+/* Ends what still runs with an error event, closes every connection, joins the loops. */
+void server_stop(struct server *srv);
+void server_free(struct server *srv);
+
+static inline enum phase server_phase(const struct server *srv)
+{
+    return (enum phase)atomic_load_explicit(&srv->phase, memory_order_acquire);
+}
+
+/* The id requests are answered with for a model name in a request: NULL when it is unknown. */
+const char *server_find_model(const struct server *srv, const struct str *name);
+
+#endif
