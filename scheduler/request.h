@@ -27,14 +27,12 @@ struct request {
     int32_t *prompt; /* owns */
     uint32_t n_prompt;
     uint32_t n_choices; /* n: sequences that share the prompt */
-    uint32_t
-        max_tokens; /* output tokens a choice, >= 0 (0 with echo: score only); already clamped */
+    uint32_t max_tokens; /* output tokens a choice, clamped already; 0 with echo: score only */
     uint32_t min_tokens;
     bool ignore_eos;
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens, default true */
-    bool
-        prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each prompt token after the first */
+    bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
     struct sampling_params sampling;
     struct logit_bias *bias; /* owns; sampling.bias points here */
     struct stop_set stops;

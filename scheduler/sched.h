@@ -42,8 +42,8 @@ struct sched {
     /* immutable after sched_new */
     struct sched_limits limits;
     struct backend *be; /* borrows */
-    const struct tokenizer *tok; /* borrows, may be NULL */
-    struct metrics *metrics; /* borrows, may be NULL */
+    const struct tokenizer *tok; /* borrows, or NULL */
+    struct metrics *metrics; /* borrows, or NULL */
     uint32_t max_outs;
     uint64_t target_ns;
     struct thread thread;

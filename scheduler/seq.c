@@ -121,7 +121,7 @@ void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
     struct seq *first = &q->seq[0];
     first->state = SEQ_LIVE;
     first->n_tok = r->n_prompt - (r->n_choices > 1 || r->max_tokens == 0);
-    if (r->n_choices > 1 && first->n_tok == 0)
+    if (r->n_choices > 1 && r->max_tokens > 0 && first->n_tok == 0)
         req_fork(q, pool);
 }
 
