@@ -548,6 +548,8 @@ static enum status check_all_keys(const struct json_doc *doc, struct err *e)
 static enum status build_doc(struct json_doc *doc, const struct scan *s,
                              const struct json_limits *limits)
 {
+    if (s->n_values <= s->n_colons)
+        return bad(s->e, s->len, "syntax error");
     size_t n_nodes = (size_t)(s->n_values - s->n_colons);
     doc->nodes = mem_try_alloc(mem_mul(n_nodes, sizeof(*doc->nodes)));
     doc->decoded = s->has_escape ? mem_try_alloc(s->len) : NULL;

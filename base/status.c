@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 const char *status_name(enum status status)
 {
     switch (status) {
@@ -33,6 +35,19 @@ const char *status_text(enum status status)
     return "unknown status";
 }
 
+/* What was formatted may hold anything (file names) and may have been cut within a character. */
+static void make_valid(char *text)
+{
+    size_t n = strlen(text), at;
+    while ((at = utf8_error_at((struct str){text, n})) < n) {
+        if (utf8_complete_len((struct str){text, n}) == at) {
+            text[at] = 0;
+            return;
+        }
+        text[at] = '?';
+    }
+}
+
 enum status err_set(struct err *e, enum status status, const char *format, ...)
 {
     if (!e)
@@ -41,6 +56,7 @@ enum status err_set(struct err *e, enum status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(e->text, sizeof(e->text), format, args);
     va_end(args);
+    make_valid(e->text);
     e->status = status;
     e->param[0] = e->code[0] = 0;
     return status;
@@ -55,9 +71,12 @@ enum status err_set_field(struct err *e, enum status status, const char *param, 
     va_start(args, format);
     vsnprintf(e->text, sizeof(e->text), format, args);
     va_end(args);
+    make_valid(e->text);
     e->status = status;
     snprintf(e->param, sizeof(e->param), "%s", param ? param : "");
     snprintf(e->code, sizeof(e->code), "%s", code ? code : "");
+    make_valid(e->param);
+    make_valid(e->code);
     return status;
 }
 
@@ -73,4 +92,5 @@ void err_prefix(struct err *e, const char *format, ...)
     va_end(args);
     size_t n = strlen(e->text);
     snprintf(e->text + n, sizeof(e->text) - n, ": %s", old);
+    make_valid(e->text);
 }

@@ -1,0 +1,40 @@
+/* base/clock: real time moves forward, fake time moves only when told. */
+#include <check.h>
+
+#include "base/clock.h"
+#include "tests/unit/run_suite.h"
+
+START_TEST(real_time_never_goes_back)
+{
+    uint64_t last = clock_ns();
+    for (int i = 0; i < 1000; i++) {
+        uint64_t now = clock_ns();
+        EXPECT(now >= last);
+        last = now;
+    }
+    ck_assert_uint_gt(last, 0);
+    ck_assert_int_gt(clock_unix_s(), 1600000000);
+}
+END_TEST
+
+START_TEST(fake_time_stands_until_it_is_moved)
+{
+    clock_fake(true, 5 * NS_PER_S);
+    ck_assert_uint_eq(clock_ns(), 5 * NS_PER_S);
+    ck_assert_uint_eq(clock_ns(), 5 * NS_PER_S);
+    clock_fake_advance(3 * NS_PER_MS);
+    ck_assert_uint_eq(clock_ns(), 5003 * NS_PER_MS);
+    clock_fake(false, 0);
+    ck_assert_uint_ne(clock_ns(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("base/clock");
+    TCase *t = tcase_create("clock");
+    tcase_add_test(t, real_time_never_goes_back);
+    tcase_add_test(t, fake_time_stands_until_it_is_moved);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,163 @@
+/* Planted faults: each must be seen, by the audit, by the fake's tags, or by an abort. */
+#include <signal.h>
+
+#include "base/log.h"
+#include "tests/unit/scheduler/rig.h"
+
+static uint32_t wrong_table[64];
+static bool planted;
+static struct rig g;
+
+static struct request *start(uint32_t n_prompt, uint32_t n_choices)
+{
+    struct request *r = rig_random(&g, 3, n_prompt, 40);
+    r->n_choices = n_choices;
+    r->sampling.temperature = 1;
+    rig_submit(&g, r);
+    return r;
+}
+
+static struct seq *first_seq(void)
+{
+    return g.s->running[0];
+}
+
+START_TEST(a_block_freed_early_fails_the_audit)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    ck_assert_int_eq(kv_audit(&g.s->pool, NULL), OK);
+    kv_block_unref(&g.s->pool, kv_table_at(&first_seq()->table, 1));
+    struct err e;
+    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(e.text, "kv I4"));
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+START_TEST(a_block_freed_early_aborts_when_its_table_lets_it_go)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    kv_block_unref(&g.s->pool, kv_table_at(&first_seq()->table, 1));
+    sched_cancel(g.s, r);
+    sched_turn(g.s);
+}
+END_TEST
+
+START_TEST(a_reused_block_shows_in_the_tags)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    ck_assert_uint_eq(fake_tag_mismatches(g.be), 0);
+    fake_poison(g.be, first_seq()->table.block[1]);
+    sched_turn(g.s);
+    ck_assert_uint_gt(fake_tag_mismatches(g.be), 0);
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+/* Shifts the first span's table by one entry, as a planner with an off-by-one would. */
+static void shift_table(void *arg, const struct batch *b)
+{
+    const struct sched *s = arg;
+    const struct kv_table *t = &s->span_seq[0]->table;
+    if (t->n < 3)
+        return;
+    for (uint32_t i = 0; i < t->n; i++)
+        wrong_table[i] = t->block[i + 1 < t->n ? i + 1 : i];
+    b->span[0].table = wrong_table;
+    planted = true;
+}
+
+START_TEST(a_table_off_by_one_shows_in_the_tags)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    fake_set_watch(g.be, shift_table, g.s);
+    sched_turn(g.s);
+    ck_assert(planted);
+    ck_assert_uint_gt(fake_tag_mismatches(g.be), 0);
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+START_TEST(a_table_off_by_one_fails_the_audit)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    struct kv_table *t = &first_seq()->table;
+    t->block[1] = t->block[2];
+    struct err e;
+    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(e.text, "kv I"));
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+static enum status copy_nothing(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+{
+    (void)be, (void)src, (void)dst, (void)e;
+    planted = true;
+    return OK;
+}
+
+START_TEST(a_missed_tail_copy_in_a_fork_shows_in_the_tags)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct backend_ops ops = *g.be->ops;
+    ops.copy_block = copy_nothing;
+    g.be->ops = &ops;
+    struct request *r = start(50, 2);
+    for (int i = 0; i < 4; i++)
+        sched_turn(g.s);
+    ck_assert(planted);
+    ck_assert_uint_gt(fake_tag_mismatches(g.be), 0);
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+START_TEST(a_lost_claim_fails_the_audit)
+{
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = start(50, 1);
+    sched_turn(g.s);
+    g.s->pool.n_promised++;
+    struct err e;
+    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(e.text, "kv I8"));
+    (void)r; /* left in place with its fault: rig_release would abort */
+}
+END_TEST
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    Suite *suite = suite_create("scheduler/faults");
+    TCase *tc = tcase_create("faults");
+    tcase_add_test(tc, a_block_freed_early_fails_the_audit);
+    tcase_add_test_raise_signal(tc, a_block_freed_early_aborts_when_its_table_lets_it_go, SIGABRT);
+    tcase_add_test(tc, a_reused_block_shows_in_the_tags);
+    tcase_add_test(tc, a_table_off_by_one_shows_in_the_tags);
+    tcase_add_test(tc, a_table_off_by_one_fails_the_audit);
+    tcase_add_test(tc, a_missed_tail_copy_in_a_fork_shows_in_the_tags);
+    tcase_add_test(tc, a_lost_claim_fails_the_audit);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed != 0;
+}
