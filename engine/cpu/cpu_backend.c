@@ -1,0 +1,159 @@
+/* Fills backend_ops for the CPU; see cpu_backend.h. Engine thread. */
+#include "engine/cpu/cpu_backend.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "engine/cpu/cpu_step.h"
+#include "engine/forward.h"
+
+static uint32_t pad32(uint32_t n)
+{
+    return (n + PACK_BLOCK - 1) / PACK_BLOCK * PACK_BLOCK;
+}
+
+static enum status cpu_submit(struct backend *base, struct batch *b, struct err *e)
+{
+    struct cpu_backend *be = (struct cpu_backend *)base;
+    CHECK(be->submitted == NULL);
+    CHECKF(b->n_rows <= base->limits.max_rows && b->n_outs <= base->limits.max_outs &&
+               b->n_spans <= base->limits.max_spans,
+           "batch of %u rows, %u spans, %u outputs", b->n_rows, b->n_spans, b->n_outs);
+    (void)e;
+    if (b->n_rows > 0) {
+        cpu_step_begin(be, b);
+        forward_step(&cpu_forward_ops, be, be->m->h.n_layers, b->n_outs);
+    }
+    be->submitted = b;
+    return OK;
+}
+
+static enum status cpu_collect(struct backend *base, struct batch **b, struct err *e)
+{
+    struct cpu_backend *be = (struct cpu_backend *)base;
+    (void)e;
+    *b = be->submitted;
+    be->submitted = NULL;
+    return OK;
+}
+
+static enum status cpu_copy_block(struct backend *base, uint32_t src, uint32_t dst, struct err *e)
+{
+    (void)e;
+    CHECK(src < base->arena->n_blocks && dst < base->arena->n_blocks);
+    if (src != dst)
+        memcpy(kv_block_ptr(base->arena, dst), kv_block_ptr(base->arena, src),
+               base->arena->block_bytes);
+    return OK;
+}
+
+static void cpu_close(struct backend *base)
+{
+    struct cpu_backend *be = (struct cpu_backend *)base;
+    for (uint32_t i = 0; i < pool_threads(be->pool); i++) {
+        struct worker_scratch *ws = &be->worker[i];
+        mem_free(ws->tile[0]);
+        mem_free(ws->tile[1]);
+        mem_free(ws->row);
+        mem_free(ws->attend);
+        sample_scratch_free(ws->sample);
+    }
+    mem_free(be->worker);
+    act_release(&be->embd_act);
+    act_release(&be->attn_act);
+    act_release(&be->ff_act);
+    mem_free(be->x);
+    mem_free(be->qkv);
+    mem_free(be->attn);
+    mem_free(be->cos_sin);
+    mem_free(be->logits);
+    mem_free(be->row_pos);
+    mem_free(be->row_table);
+    mem_free(be->tile);
+    mem_free(be);
+}
+
+static const struct backend_ops cpu_ops = {
+    .submit = cpu_submit, .collect = cpu_collect, .copy_block = cpu_copy_block, .close = cpu_close};
+
+/* 64-byte aligned floats, zeroed. */
+static float *floats(size_t rows, size_t width)
+{
+    size_t n_bytes = mem_mul(mem_mul(rows, width), sizeof(float));
+    float *p = mem_aligned(64, n_bytes);
+    CHECKF(p != NULL, "no memory for %zu bytes of scratch", n_bytes);
+    memset(p, 0, n_bytes);
+    return p;
+}
+
+/* Which forms the inputs of these matrices are needed in, over all layers. */
+static void init_acts(struct cpu_backend *be, uint32_t max_rows)
+{
+    const struct hparams *h = &be->m->h;
+    unsigned embd = act_forms(be->activations, (const struct packed *[]){&be->m->head}, 1);
+    unsigned attn = 0, ff = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const struct cpu_layer *l = &be->m->layer[i];
+        const struct packed *from_embd[] = {&l->q, &l->k, &l->v, &l->gate, &l->up};
+        embd |= act_forms(be->activations, from_embd, sizeof from_embd / sizeof from_embd[0]);
+        attn |= act_forms(be->activations, (const struct packed *[]){&l->attn_out}, 1);
+        ff |= act_forms(be->activations, (const struct packed *[]){&l->down}, 1);
+    }
+    act_init(&be->embd_act, embd, h->n_embd, max_rows);
+    act_init(&be->attn_act, attn, h->n_heads * h->head_dim, max_rows);
+    act_init(&be->ff_act, ff, h->n_ff, max_rows);
+}
+
+static void init_workers(struct cpu_backend *be)
+{
+    const struct hparams *h = &be->m->h;
+    uint32_t group = h->n_heads / h->n_kv_heads;
+    be->worker = mem_zalloc(mem_mul(pool_threads(be->pool), sizeof *be->worker));
+    for (uint32_t i = 0; i < pool_threads(be->pool); i++) {
+        struct worker_scratch *ws = &be->worker[i];
+        ws->tile[0] = floats(TILE_TOKENS, CHUNK_ROWS);
+        ws->tile[1] = floats(TILE_TOKENS, CHUNK_ROWS);
+        ws->row = floats(1, be->row_floats);
+        ws->attend = floats(1, attend_scratch_floats(group, h->head_dim, be->base.layout.n_slots));
+        ws->sample = sample_scratch_new(be->base.n_vocab);
+    }
+}
+
+enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
+                            int activations, struct kv_arena *arena, const struct kv_layout *layout,
+                            struct backend_limits limits, struct backend **out, struct err *e)
+{
+    const struct hparams *h = &m->h;
+    if (limits.max_rows == 0 || limits.max_spans == 0 || limits.max_outs == 0)
+        return err_set(e, ERR_INVALID, "backend limits of %u rows, %u spans, %u outputs",
+                       limits.max_rows, limits.max_spans, limits.max_outs);
+    struct cpu_backend *be = mem_zalloc(sizeof *be);
+    be->base = (struct backend){.ops = &cpu_ops,
+                                .layout = *layout,
+                                .arena = arena,
+                                .limits = limits,
+                                .n_vocab = h->n_vocab};
+    be->m = m;
+    be->k = k;
+    be->pool = pool;
+    be->activations = activations;
+    be->embd_pad = pad32(h->n_embd);
+    be->attn_pad = pad32(h->n_heads * h->head_dim);
+    be->qkv_width = pad32((h->n_heads + 2 * h->n_kv_heads) * h->head_dim);
+    be->row_floats = be->embd_pad;
+    be->vocab_pad = pad32(h->n_vocab);
+    size_t rows = limits.max_rows;
+    be->x = floats(rows, be->embd_pad);
+    be->qkv = floats(rows, be->qkv_width);
+    be->attn = floats(rows, be->attn_pad);
+    be->cos_sin = floats(rows, h->rope_dims);
+    be->logits = floats(limits.max_outs < HEAD_ROWS ? limits.max_outs : HEAD_ROWS, be->vocab_pad);
+    be->row_pos = mem_zalloc(mem_mul(rows, sizeof *be->row_pos));
+    be->row_table = mem_zalloc(mem_mul(rows, sizeof *be->row_table));
+    be->tile = mem_zalloc(mem_mul(rows, sizeof *be->tile));
+    init_acts(be, limits.max_rows);
+    init_workers(be);
+    *out = &be->base;
+    return OK;
+}

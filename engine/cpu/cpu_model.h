@@ -1,0 +1,37 @@
+/* The model's weights as the CPU kernels read them, repacked into one block of huge-page memory.
+ * Made at load (main thread), read-only after. */
+#ifndef ENGINE_CPU_CPU_MODEL_H
+#define ENGINE_CPU_CPU_MODEL_H
+
+#include "engine/cpu/packed.h"
+#include "engine/cpu/pool.h"
+#include "engine/model/hparams.h"
+#include "engine/model/weights.h"
+
+struct cpu_layer {
+    struct packed q, k, v, attn_out, gate, up, down;
+    const float *attn_norm, *ffn_norm; /* borrow from memory */
+    const float *q_bias, *k_bias, *v_bias; /* NULL when absent */
+};
+
+struct cpu_model {
+    struct hparams h;
+    struct cpu_layer *layer; /* owns [n_layers] */
+    struct packed head;
+    const float *output_norm;
+    /* Embedding rows: from head when tied, else from the file as they lie there. */
+    const struct gguf_tensor *token_embd; /* NULL when tied; borrows from the gguf */
+    double *inv_freq; /* owns [rope_dims/2] */
+    float rope_magnitude;
+    uint8_t *memory; /* owns (munmap): all that the above point into */
+    size_t n_bytes;
+};
+
+/* The gguf must stay open while token_embd is read; other pages of it are dropped. */
+enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
+                           struct pool *pool, struct cpu_model **out, struct err *e);
+void cpu_model_free(struct cpu_model *m);
+/* Writes n_embd values of a token's embedding. */
+void cpu_model_embedding(const struct cpu_model *m, uint32_t token, float *out);
+
+#endif

@@ -1,0 +1,79 @@
+/* State of the CPU backend: scratch for the largest batch, and the running step. */
+#ifndef ENGINE_CPU_CPU_STEP_H
+#define ENGINE_CPU_CPU_STEP_H
+
+#include "engine/backend.h"
+#include "engine/cpu/cpu_model.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/pool.h"
+#include "engine/forward.h"
+
+enum {
+    CHUNK_ROWS = 32, /* outputs of a matrix computed together: one block of the next activation */
+    TILE_TOKENS = 64, /* rows computed together: their outputs stay in the first-level cache */
+    ITEM_TOKENS = 128, /* rows of one work item */
+    HEAD_ROWS = 32, /* rows of logits held at once */
+    MATRICES_A_PHASE = 3
+};
+
+/* Inputs of matrix products, in every form that their matrices take. */
+struct act {
+    unsigned forms; /* bit set of enum act_form */
+    uint32_t n_blocks;
+    size_t stride[ACT_FORMS]; /* bytes from row to row */
+    uint8_t *form[ACT_FORMS]; /* owns [max_rows * stride] */
+};
+
+struct worker_scratch {
+    float *tile[2]; /* [TILE_TOKENS][CHUNK_ROWS] each */
+    float *row; /* [row_floats] */
+    float *attend;
+    struct sample_scratch *sample;
+};
+
+/* Consecutive rows of one sequence that one work item attends for. */
+struct attend_tile {
+    const uint32_t *table;
+    uint32_t row0; /* of q */
+    uint32_t out0; /* row of the attention's output */
+    uint32_t n_rows;
+    uint32_t pos0;
+};
+
+struct cpu_backend {
+    struct backend base; /* first: the door's handle */
+    const struct cpu_model *m;
+    const struct kernels *k;
+    struct pool *pool; /* borrows from the engine */
+    int activations;
+    struct batch *submitted; /* NULL when nothing is in flight */
+
+    /* widths in floats, rounded up to 32 */
+    uint32_t embd_pad, attn_pad, qkv_width, row_floats, vocab_pad;
+    float *x; /* owns [max_rows][embd_pad], the residual */
+    float *qkv; /* owns [max_rows][qkv_width]: q heads, k heads, v heads */
+    float *attn; /* owns [max_rows][attn_pad] */
+    float *cos_sin; /* owns [max_rows][rope_dims] */
+    float *logits; /* owns [HEAD_ROWS][vocab_pad] */
+    struct act embd_act, attn_act, ff_act;
+    uint32_t *row_pos; /* owns [max_rows] position */
+    const uint32_t **row_table; /* owns [max_rows] block table */
+    struct attend_tile *tile; /* owns [max_rows] */
+    uint32_t n_tiles;
+    struct worker_scratch *worker; /* owns [threads] */
+
+    /* the running step */
+    struct batch *b;
+    uint32_t n_rows; /* rows being computed: all, then only those with logits */
+    uint32_t layer;
+};
+
+extern const struct forward_ops cpu_forward_ops;
+void act_init(struct act *a, unsigned forms, uint32_t n_in, uint32_t max_rows);
+void act_release(struct act *a);
+/* Bit set of the forms that these matrices take. */
+unsigned act_forms(int activations, const struct packed *const *w, uint32_t n);
+/* Fills the row maps and attention tiles of a batch. */
+void cpu_step_begin(struct cpu_backend *be, struct batch *b);
+
+#endif

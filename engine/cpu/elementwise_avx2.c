@@ -1,0 +1,219 @@
+/* AVX2: quantising activations, RMSNorm, SwiGLU, sums; and the table of the level. */
+#include "engine/cpu/levels_avx2.h"
+
+#include <math.h>
+
+#include "engine/cpu/simd_avx2.h"
+
+/* ---- quantising ---- */
+
+INLINE __m256i magnitude(__m256 v)
+{
+    return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+}
+
+/* Largest magnitude of 8 lanes of non-negative float bits: compared as integers, so NaN wins. */
+INLINE float top8(__m256i v)
+{
+    __m128i a = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(a));
+}
+
+INLINE int isum8(__m256i v)
+{
+    __m128i a = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1));
+    return _mm_cvtsi128_si32(a);
+}
+
+static void quantise_i8(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i8 *a = (struct act_i8 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        __m128i bytes[2];
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256 v0 = _mm256_loadu_ps(x + 16 * h), v1 = _mm256_loadu_ps(x + 16 * h + 8);
+            float top = top8(_mm256_max_epi32(magnitude(v0), magnitude(v1)));
+            __m256 inverse = _mm256_set1_ps(top > 0 ? 127.0f / top : 0);
+            __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v0, inverse));
+            __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(v1, inverse));
+            a->d[h] = top * (1 / 127.0f);
+            a->sum[h] = a->d[h] * (float)isum8(_mm256_add_epi32(i0, i1));
+            __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
+            bytes[h] = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+        }
+        _mm_storeu_si128((__m128i *)a->q, bytes[0]);
+        _mm_storeu_si128((__m128i *)(a->q + 16), bytes[1]);
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void quantise_i16(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i16 *a = (struct act_i16 *)out;
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        __m256 v[4];
+        __m256i m = _mm256_setzero_si256();
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            v[i] = _mm256_loadu_ps(x + 8 * i);
+            m = _mm256_max_epi32(m, magnitude(v[i]));
+        }
+        float top = top8(m);
+        __m256 inverse = _mm256_set1_ps(top > 0 ? 32767.0f / top : 0);
+        a->d = top * (1 / 32767.0f);
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h], inverse));
+            __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h + 1], inverse));
+            a->sum[h] = a->d * (float)isum8(_mm256_add_epi32(i0, i1));
+            __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
+            _mm256_storeu_si256((__m256i *)(a->q + 16 * h), _mm256_shuffle_epi8(w, order));
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void quantise_f32(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_f32 *a = (struct act_f32 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256 v0 = _mm256_loadu_ps(x + 16 * h), v1 = _mm256_loadu_ps(x + 16 * h + 8);
+            _mm256_storeu_ps(a->x + 16 * h, v0);
+            _mm256_storeu_ps(a->x + 16 * h + 8, v1);
+            a->sum[h] = hsum8(_mm256_add_ps(v0, v1));
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+/* ---- norms and gates ---- */
+
+static void rms_norm(const float *x, const float *weight, float eps, uint32_t n, float *out)
+{
+    __m256 s0 = _mm256_setzero_ps(), s1 = s0;
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 v0 = _mm256_loadu_ps(x + i), v1 = _mm256_loadu_ps(x + i + 8);
+        s0 = _mm256_fmadd_ps(v0, v0, s0);
+        s1 = _mm256_fmadd_ps(v1, v1, s1);
+    }
+    float sum = hsum8(_mm256_add_ps(s0, s1));
+    for (; i < n; i++)
+        sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    __m256 s = _mm256_set1_ps(scale);
+    for (i = 0; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), s),
+                                                _mm256_loadu_ps(weight + i)));
+    for (; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+static void swiglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        __m256 g = _mm256_loadu_ps(gate + i);
+        __m256 e = exp8(_mm256_sub_ps(_mm256_setzero_ps(), g));
+        __m256 s = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1), e));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(s, _mm256_loadu_ps(up + i)));
+    }
+}
+
+static void add(float *x, const float *y, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(x + i, _mm256_add_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    for (; i < n; i++)
+        x[i] += y[i];
+}
+
+/* ---- rotation and the KV cache ---- */
+
+/* One pair as the vector code rounds it: FMA of one product onto the other. */
+INLINE void rotate(float *a, float *b, float c, float s, float scale)
+{
+    float x0 = *a, x1 = *b;
+    *a = fmaf(x0, c, -(x1 * s)) * scale;
+    *b = fmaf(x1, c, x0 * s) * scale;
+}
+
+static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+                 float scale)
+{
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    const __m256 k = _mm256_set1_ps(scale);
+    const uint32_t half = rope_dims / 2;
+    const float *cosine = cos_sin, *sine = cos_sin + half;
+    uint32_t i = 0;
+    if (neox) {
+        for (; i + 8 <= half; i += 8) {
+            __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + half + i);
+            __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i);
+            _mm256_storeu_ps(x + i, _mm256_mul_ps(k, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s))));
+            _mm256_storeu_ps(x + half + i,
+                             _mm256_mul_ps(k, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s))));
+        }
+    } else {
+        for (; i + 4 <= half; i += 4) {
+            __m256 c =
+                _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cosine + i)), twice);
+            __m256 s =
+                _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sine + i)), twice);
+            __m256 v = _mm256_loadu_ps(x + 2 * i);
+            __m256 cross = _mm256_mul_ps(_mm256_permute_ps(v, 0xb1), s);
+            _mm256_storeu_ps(x + 2 * i, _mm256_mul_ps(k, _mm256_fmaddsub_ps(v, c, cross)));
+        }
+    }
+    for (; i < half; i++) {
+        if (neox)
+            rotate(x + i, x + half + i, cosine[i], sine[i], scale);
+        else
+            rotate(x + 2 * i, x + 2 * i + 1, cosine[i], sine[i], scale);
+    }
+    for (i = rope_dims; i < head_dim; i++)
+        x[i] *= scale;
+}
+
+static void kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
+                     const float *v)
+{
+    if (l->dtype != KV_F16 || l->head_dim % 8 != 0) {
+        c_kv_store(l, unit, slot, k, v);
+        return;
+    }
+    uint16_t *key = (uint16_t *)(void *)unit + slot;
+    uint16_t *val = (uint16_t *)(void *)(unit + l->half_bytes) + (size_t)slot * l->head_dim;
+    for (uint32_t i = 0; i < l->head_dim; i += 8) {
+        uint16_t h[8];
+        _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(k + i), 0));
+        for (uint32_t j = 0; j < 8; j++)
+            key[(size_t)(i + j) * l->n_slots] = h[j];
+        _mm_storeu_si128((__m128i *)(val + i), _mm256_cvtps_ph(_mm256_loadu_ps(v + i), 0));
+    }
+}
+
+const struct kernels *kernels_avx2(void)
+{
+    static const struct kernels level = {
+        .name = "avx2",
+        .matmul = matmul_avx2,
+        .quantise = {quantise_i8, quantise_i16, quantise_f32},
+        .rms_norm = rms_norm,
+        .swiglu = swiglu,
+        .add = add,
+        .rope = rope,
+        .kv_store = kv_store,
+        .attend = attend_avx2,
+    };
+    return &level;
+}

@@ -1,0 +1,111 @@
+/* The table of functions of one instruction-set level, and the data they work on.
+ *
+ * kernels_c.c is the oracle (no intrinsics); each *_avx2.c overrides what it has. Rule for every
+ * level: an output element is computed by the same sequence of roundings whatever the number of
+ * tokens, the tile that served it or the thread, so results never depend on company. */
+#ifndef ENGINE_CPU_KERNELS_H
+#define ENGINE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/cpu/packed.h"
+#include "kvpool/layout.h"
+
+/* Forms of activations, in blocks of 32 inputs. Sums are those of the rounded values, times d: they
+ * carry the weights' mins. */
+enum act_form { ACT_I8, ACT_I16, ACT_F32, ACT_FORMS };
+
+struct act_i8 { /* one scale per 16 */
+    int8_t q[32];
+    float d[2];
+    float sum[2];
+    float sum_all; /* sum[0] + sum[1] */
+    float unused[3];
+};
+struct
+    act_i16 { /* inputs in the order 0 2 1 3 within each four: as 16-bit halves of packed bytes */
+    int16_t q[32];
+    float d;
+    float sum[2];
+    float sum_all;
+};
+struct act_f32 {
+    float x[32];
+    float sum[2];
+    float sum_all;
+    float unused;
+};
+
+extern const size_t act_block_bytes[ACT_FORMS];
+
+/* 8 outputs of one row group for n_tokens activations: out[t * out_stride + 0..7]. */
+typedef void kernel_matmul(const uint8_t *group, uint32_t n_blocks, const uint8_t *act,
+                           size_t act_stride_bytes, uint32_t n_tokens, float *out,
+                           size_t out_stride);
+/* n (a multiple of 32) floats -> n/32 blocks. A NaN anywhere makes its block NaN. */
+typedef void kernel_quantise(const float *x, uint32_t n, uint8_t *out);
+
+enum { ATTEND_CHUNK_TOKENS = 256 };
+
+/* Attention of n_rows consecutive positions of one sequence for the query heads of one KV head. */
+struct attend {
+    const struct kv_layout *layout;
+    const uint8_t *arena;
+    const uint32_t *table;
+    uint32_t layer, kv_head;
+    uint32_t group; /* query heads of this KV head */
+    uint32_t pos0; /* position of the first row; it sees 0..pos0 */
+    uint32_t n_rows; /* 1..attend_rows(group) */
+    const float *q; /* first query head of the first row, already scaled; heads head_dim apart */
+    size_t q_stride; /* floats from row to row */
+    float *out; /* as q */
+    size_t out_stride;
+    float *scratch; /* attend_scratch_floats() */
+};
+
+/* Rows of one work item: about 48 query vectors share each K and V block. */
+static inline uint32_t attend_rows(uint32_t group)
+{
+    return group >= 48 ? 1 : 48 / group;
+}
+/* Queries, two states (chunk and total: max, sum, accumulator) a query vector, a block of scores. */
+static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, uint32_t n_slots)
+{
+    return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 4) + 8 * (size_t)n_slots;
+}
+
+struct kernels {
+    const char *name;
+    /* [PACK_KINDS][ACT_FORMS]; NULL where that form is never used */
+    kernel_matmul *const (*matmul)[ACT_FORMS];
+    kernel_quantise *quantise[ACT_FORMS];
+    /* out = x / sqrt(mean(x^2) + eps) * weight */
+    void (*rms_norm)(const float *x, const float *weight, float eps, uint32_t n, float *out);
+    /* out = gate * sigmoid(gate) * up; n a multiple of 8 */
+    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *out);
+    void (*add)(float *x, const float *y, uint32_t n); /* x += y */
+    /* Rotates the first rope_dims of a head and scales all of it. cos_sin: rope_dims/2 cosines, then
+     * as many sines. */
+    void (*rope)(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+                 float scale);
+    /* One position of one head into slot of a block's unit (kvpool/layout.h). */
+    void (*kv_store)(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
+                     const float *v);
+    void (*attend)(const struct attend *a);
+};
+
+/* The form a matrix takes its inputs in: float weights keep floats; 8-bit weights take 16-bit
+ * activations even in the int8 setting, because with plain AVX2 they cost no more than 8-bit ones. */
+enum act_form kernels_form(enum pack_kind kind, int activations_setting);
+
+extern const struct kernels kernels_c;
+extern const struct kernels *kernels_avx2(void); /* NULL when not built in */
+
+/* Pieces of the plain level that others use for odd shapes. */
+void c_attend(const struct attend *a);
+void c_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
+                const float *v);
+
+#endif

@@ -1,0 +1,346 @@
+/* Plain C kernels: the oracle that every other level is tested against, and the level for machines
+ * without AVX2. Written for clarity; no intrinsics. Called by workers through struct kernels. */
+#include "engine/cpu/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "config/settings.h"
+#include "engine/model/quant.h"
+
+const size_t act_block_bytes[ACT_FORMS] = {sizeof(struct act_i8), sizeof(struct act_i16),
+                                           sizeof(struct act_f32)};
+
+enum act_form kernels_form(enum pack_kind kind, int activations_setting)
+{
+    if (kind >= PACK_F32 || activations_setting == SET_ACT_F32)
+        return ACT_F32;
+    if (activations_setting == SET_ACT_INT16 || kind > PACK_N4_K16)
+        return ACT_I16;
+    return ACT_I8;
+}
+
+/* Place of input k (0..3 of each four) in act_i16.q. */
+static int i16_place(int k)
+{
+    static const int place[4] = {0, 2, 1, 3};
+    return (k & ~3) | place[k & 3];
+}
+
+/* ---- activations ---- */
+
+static int round_clamped(float x, int limit)
+{
+    /* NaN and infinities end as 0 here; the block's scale carries them. */
+    if (!(fabsf(x) <= (float)limit))
+        return x > 0 ? limit : x < 0 ? -limit : 0;
+    return (int)lrintf(x);
+}
+
+/* Largest magnitude; NaN when any is NaN. */
+static float largest(const float *x, int n)
+{
+    float m = 0;
+    for (int i = 0; i < n; i++) {
+        if (isnan(x[i]))
+            return x[i];
+        if (fabsf(x[i]) > m)
+            m = fabsf(x[i]);
+    }
+    return m;
+}
+
+static void c_quantise_i8(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i8 *a = (struct act_i8 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        for (int h = 0; h < 2; h++) {
+            float top = largest(x + 16 * h, 16);
+            float inverse = top > 0 ? 127.0f / top : 0;
+            int sum = 0;
+            for (int i = 16 * h; i < 16 * h + 16; i++) {
+                a->q[i] = (int8_t)round_clamped(x[i] * inverse, 127);
+                sum += a->q[i];
+            }
+            a->d[h] = top * (1 / 127.0f);
+            a->sum[h] = a->d[h] * (float)sum;
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void c_quantise_i16(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i16 *a = (struct act_i16 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        float top = largest(x, PACK_BLOCK);
+        float inverse = top > 0 ? 32767.0f / top : 0;
+        int sum[2] = {0, 0};
+        for (int i = 0; i < PACK_BLOCK; i++) {
+            int q = round_clamped(x[i] * inverse, 32767);
+            a->q[i16_place(i)] = (int16_t)q;
+            sum[i / 16] += q;
+        }
+        a->d = top * (1 / 32767.0f);
+        for (int h = 0; h < 2; h++)
+            a->sum[h] = a->d * (float)sum[h];
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void c_quantise_f32(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_f32 *a = (struct act_f32 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        memcpy(a->x, x, sizeof a->x);
+        for (int h = 0; h < 2; h++) {
+            a->sum[h] = 0;
+            for (int i = 0; i < 16; i++)
+                a->sum[h] += x[16 * h + i];
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+/* ---- matrix products ---- */
+
+/* Half h of block a as floats and its scale and sum, whatever the form. */
+static void act_half(enum act_form form, const uint8_t *block, int h, float x[16], float *d,
+                     float *sum)
+{
+    for (int i = 0; i < 16; i++) {
+        if (form == ACT_I8)
+            x[i] = ((const struct act_i8 *)block)->q[16 * h + i];
+        else if (form == ACT_I16)
+            x[i] = ((const struct act_i16 *)block)->q[i16_place(16 * h + i)];
+        else
+            x[i] = ((const struct act_f32 *)block)->x[16 * h + i];
+    }
+    if (form == ACT_I8) {
+        *d = ((const struct act_i8 *)block)->d[h];
+        *sum = ((const struct act_i8 *)block)->sum[h];
+    } else if (form == ACT_I16) {
+        *d = ((const struct act_i16 *)block)->d;
+        *sum = ((const struct act_i16 *)block)->sum[h];
+    } else {
+        *d = 1;
+        *sum = ((const struct act_f32 *)block)->sum[h];
+    }
+}
+
+static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *group,
+                     uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
+                     uint32_t n_tokens, float *out, size_t out_stride)
+{
+    float q[8][32], d[2][8], m[2][8], x[16], dx, sum;
+    for (uint32_t t = 0; t < n_tokens; t++)
+        memset(out + t * out_stride, 0, PACK_ROWS * sizeof *out);
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        packed_block(kind, group, b, q, d, m);
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            const uint8_t *block = act + t * act_stride_bytes + b * act_block_bytes[form];
+            for (int h = 0; h < 2; h++) {
+                act_half(form, block, h, x, &dx, &sum);
+                for (int r = 0; r < PACK_ROWS; r++) {
+                    float dot = 0; /* exact for ACT_I8: below 2^24 */
+                    for (int i = 0; i < 16; i++)
+                        dot += q[r][16 * h + i] * x[i];
+                    out[t * out_stride + (size_t)r] += dot * dx * d[h][r] + sum * m[h][r];
+                }
+            }
+        }
+    }
+}
+
+#define MATMUL(kind, form)                                                                         \
+    static void c_matmul_##kind##_##form(const uint8_t *group, uint32_t n_blocks,                  \
+                                         const uint8_t *act, size_t act_stride_bytes,              \
+                                         uint32_t n_tokens, float *out, size_t out_stride)         \
+    {                                                                                              \
+        c_matmul(kind, form, group, n_blocks, act, act_stride_bytes, n_tokens, out, out_stride);   \
+    }
+#define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+MATMUL_N4(PACK_N4)
+MATMUL_N4(PACK_N4_M)
+MATMUL_N4(PACK_N4_K)
+MATMUL_N4(PACK_N4_K16)
+MATMUL_I8(PACK_I8)
+MATMUL_I8(PACK_I8_M)
+MATMUL_I8(PACK_I8_K)
+MATMUL_I8(PACK_I8_K16)
+MATMUL(PACK_F32, ACT_F32)
+MATMUL(PACK_F16, ACT_F32)
+MATMUL(PACK_BF16, ACT_F32)
+
+/* ---- elementwise ---- */
+
+static void c_rms_norm(const float *x, const float *weight, float eps, uint32_t n, float *out)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+static void c_swiglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+}
+
+static void c_add(float *x, const float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+                   float scale)
+{
+    uint32_t half = rope_dims / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        float *a = neox ? x + i : x + 2 * i, *b = neox ? x + i + half : x + 2 * i + 1;
+        float c = cos_sin[i], s = cos_sin[half + i], x0 = *a, x1 = *b;
+        *a = (x0 * c - x1 * s) * scale;
+        *b = (x1 * c + x0 * s) * scale;
+    }
+    for (uint32_t i = rope_dims; i < head_dim; i++)
+        x[i] *= scale;
+}
+
+/* ---- attention ---- */
+
+void c_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
+                const float *v)
+{
+    uint8_t *val = unit + l->half_bytes + (size_t)slot * l->head_dim * l->elem_bytes;
+    for (uint32_t i = 0; i < l->head_dim; i++) {
+        uint8_t *key = unit + ((size_t)i * l->n_slots + slot) * l->elem_bytes;
+        if (l->dtype == KV_F32) {
+            memcpy(key, k + i, 4);
+            memcpy(val + 4 * (size_t)i, v + i, 4);
+        } else {
+            uint16_t hk = f32_to_f16(k[i]), hv = f32_to_f16(v[i]);
+            memcpy(key, &hk, 2);
+            memcpy(val + 2 * (size_t)i, &hv, 2);
+        }
+    }
+}
+
+static float kv_at(const struct kv_layout *l, const uint8_t *half, size_t i)
+{
+    if (l->dtype == KV_F32) {
+        float f;
+        memcpy(&f, half + 4 * i, 4);
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, half + 2 * i, 2);
+    return f16_to_f32(h);
+}
+
+struct softmax_state {
+    float max, sum;
+    float *acc; /* [head_dim], weighted by exp(score - max) */
+};
+
+/* The online softmax step for one block of n visible keys (1..n_slots). */
+static void c_attend_block(const struct attend *a, const float *q, const uint8_t *block, uint32_t n,
+                           struct softmax_state *s, float *p)
+{
+    const struct kv_layout *l = a->layout;
+    const uint8_t *k = block + kv_k_offset(l, a->layer, a->kv_head);
+    const uint8_t *v = block + kv_v_offset(l, a->layer, a->kv_head);
+    float top = -INFINITY;
+    for (uint32_t t = 0; t < n; t++) {
+        p[t] = 0;
+        for (uint32_t i = 0; i < l->head_dim; i++)
+            p[t] += q[i] * kv_at(l, k, (size_t)i * l->n_slots + t);
+        if (!(p[t] <= top))
+            top = p[t];
+    }
+    if (!(top <= s->max)) {
+        float c = expf(s->max - top);
+        s->max = top;
+        s->sum *= c;
+        for (uint32_t i = 0; i < l->head_dim; i++)
+            s->acc[i] *= c;
+    }
+    for (uint32_t t = 0; t < n; t++) {
+        p[t] = expf(p[t] - s->max);
+        s->sum += p[t];
+        for (uint32_t i = 0; i < l->head_dim; i++)
+            s->acc[i] += p[t] * kv_at(l, v, (size_t)t * l->head_dim + i);
+    }
+}
+
+static void c_merge(struct softmax_state *total, const struct softmax_state *part, uint32_t dim)
+{
+    float top = part->max > total->max ? part->max : total->max;
+    float ct = expf(total->max - top), cp = expf(part->max - top);
+    total->max = top;
+    total->sum = total->sum * ct + part->sum * cp;
+    for (uint32_t i = 0; i < dim; i++)
+        total->acc[i] = total->acc[i] * ct + part->acc[i] * cp;
+}
+
+static void c_attend_one(const struct attend *a, const float *q, uint32_t n_keys, float *out)
+{
+    const struct kv_layout *l = a->layout;
+    uint32_t dim = l->head_dim, n_blocks = (n_keys + l->n_slots - 1) / l->n_slots;
+    uint32_t per_chunk = ATTEND_CHUNK_TOKENS / l->n_slots;
+    float *p = a->scratch + 2 * (size_t)dim;
+    struct softmax_state total = {-INFINITY, 0, a->scratch};
+    struct softmax_state part = {-INFINITY, 0, a->scratch + dim};
+    for (uint32_t b0 = 0; b0 < n_blocks; b0 += per_chunk) {
+        struct softmax_state *s = b0 == 0 ? &total : &part;
+        s->max = -INFINITY;
+        s->sum = 0;
+        memset(s->acc, 0, dim * sizeof *s->acc);
+        for (uint32_t b = b0; b < n_blocks && b < b0 + per_chunk; b++) {
+            const uint8_t *block = a->arena + (size_t)a->table[b] * l->block_bytes;
+            uint32_t left = n_keys - b * l->n_slots;
+            c_attend_block(a, q, block, left < l->n_slots ? left : l->n_slots, s, p);
+        }
+        if (b0 > 0)
+            c_merge(&total, &part, dim);
+    }
+    for (uint32_t i = 0; i < dim; i++)
+        out[i] = total.acc[i] / total.sum;
+}
+
+void c_attend(const struct attend *a)
+{
+    for (uint32_t r = 0; r < a->n_rows; r++)
+        for (uint32_t h = 0; h < a->group; h++)
+            c_attend_one(a, a->q + r * a->q_stride + (size_t)h * a->layout->head_dim,
+                         a->pos0 + r + 1,
+                         a->out + r * a->out_stride + (size_t)h * a->layout->head_dim);
+}
+
+#define ROW_N4(kind)                                                                               \
+    [kind] = {c_matmul_##kind##_ACT_I8, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
+#define ROW_I8(kind) [kind] = {NULL, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
+#define ROW_FLOAT(kind) [kind] = {NULL, NULL, c_matmul_##kind##_ACT_F32}
+
+static kernel_matmul *const matmul_c[PACK_KINDS][ACT_FORMS] = {
+    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
+    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
+    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+};
+
+const struct kernels kernels_c = {
+    .name = "c",
+    .matmul = matmul_c,
+    .quantise = {c_quantise_i8, c_quantise_i16, c_quantise_f32},
+    .rms_norm = c_rms_norm,
+    .swiglu = c_swiglu,
+    .add = c_add,
+    .rope = c_rope,
+    .kv_store = c_kv_store,
+    .attend = c_attend,
+};

@@ -1,0 +1,348 @@
+/* Matrix products for AVX2: one 8-row group (packed.h) times 1..n tokens.
+ *
+ * 8 rows lie in the 8 lanes of an accumulator and four inputs of a token are broadcast to all lanes,
+ * so there are no horizontal sums. Tiles of 1 to 4 (or 6) tokens share the unpacked weights; every
+ * tile width runs the same roundings per output. 4-bit weights with 8-bit activations: four maddubs
+ * are summed in 16 bits (4 * 2 * 15 * 127 = 15240), then one madd, per half block of 16.
+ * 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and maddubs, and exact. */
+#include "engine/cpu/levels_avx2.h"
+
+#include <string.h>
+
+#include "engine/cpu/simd_avx2.h"
+
+INLINE __m256i broadcast4(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm256_set1_epi32(v);
+}
+
+INLINE __m256 load_half8(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 load_code8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256i load_bytes(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* What a kind has, as compile-time constants. */
+#define IS_N4(kind) ((kind) <= PACK_N4_K16)
+#define HAS_HALVES(kind) ((kind) == PACK_N4_K16 || (kind) == PACK_I8_K16)
+#define HAS_MIN(kind) ((kind) != PACK_I8 && (kind) != PACK_I8_K16)
+#define UNIT_BLOCKS(kind)                                                                          \
+    ((kind) == PACK_N4_K || (kind) == PACK_N4_K16 || (kind) == PACK_I8_K || (kind) == PACK_I8_K16  \
+         ? 8u                                                                                      \
+         : 1u)
+#define BLOCK_HEAD(kind)                                                                           \
+    ((kind) == PACK_N4_M || (kind) == PACK_I8_M || (kind) == PACK_N4_K16 ? 32u : 16u)
+#define BLOCK_BYTES(kind) (BLOCK_HEAD(kind) + (IS_N4(kind) ? 128u : 256u))
+#define UNIT_BYTES(kind) (UNIT_BLOCKS(kind) == 8 ? 32 + 8 * BLOCK_BYTES(kind) : BLOCK_BYTES(kind))
+
+struct scales {
+    __m256 d[2], m[2]; /* [1] only where HAS_HALVES, m only where HAS_MIN */
+};
+
+INLINE struct scales load_scales(int kind, const uint8_t *unit, const uint8_t *block)
+{
+    struct scales s;
+    s.d[0] = s.d[1] = s.m[0] = s.m[1] = _mm256_setzero_ps();
+    if (UNIT_BLOCKS(kind) == 1) {
+        s.d[0] = load_half8(block);
+        if (kind == PACK_N4)
+            s.m[0] = _mm256_mul_ps(s.d[0], _mm256_set1_ps(-8));
+        else if (HAS_MIN(kind))
+            s.m[0] = load_half8(block + 16);
+        return s;
+    }
+    __m256 d = load_half8(unit);
+    s.d[0] = _mm256_mul_ps(d, load_code8(block));
+    if (HAS_HALVES(kind))
+        s.d[1] = _mm256_mul_ps(d, load_code8(block + 8));
+    if (HAS_MIN(kind)) {
+        __m256 m = _mm256_xor_ps(load_half8(unit + 16), _mm256_set1_ps(-0.0f));
+        s.m[0] = _mm256_mul_ps(m, load_code8(block + (HAS_HALVES(kind) ? 16 : 8)));
+        if (HAS_HALVES(kind))
+            s.m[1] = _mm256_mul_ps(m, load_code8(block + 24));
+    }
+    return s;
+}
+
+/* acc += mins times the sums of a block. */
+INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float *sum,
+                       const float *sum_all)
+{
+    if (!HAS_MIN(kind))
+        return acc;
+    if (!HAS_HALVES(kind))
+        return _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum_all), acc);
+    acc = _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum), acc);
+    return _mm256_fmadd_ps(s->m[1], _mm256_broadcast_ss(sum + 1), acc);
+}
+
+/* ---- 4-bit weights, 8-bit activations ---- */
+
+INLINE __m256i half_dot(const __m256i v[4], const int8_t *q)
+{
+    __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(v[0], broadcast4(q)),
+                                 _mm256_maddubs_epi16(v[1], broadcast4(q + 4)));
+    __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(v[2], broadcast4(q + 8)),
+                                 _mm256_maddubs_epi16(v[3], broadcast4(q + 12)));
+    return _mm256_madd_epi16(_mm256_add_epi16(a, b), _mm256_set1_epi16(1));
+}
+
+INLINE void block_n4_i8(int kind, int nt, const uint8_t *unit, const uint8_t *block,
+                        const uint8_t *act, size_t stride, __m256 *acc)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    const uint8_t *payload = block + BLOCK_HEAD(kind);
+    __m256i v[8];
+    UNROLL for (int j = 0; j < 4; j++)
+    {
+        __m256i raw = load_bytes(payload + 32 * j);
+        v[j] = _mm256_and_si256(raw, low);
+        v[4 + j] = _mm256_and_si256(_mm256_srli_epi16(raw, 4), low);
+    }
+    struct scales s = load_scales(kind, unit, block);
+    UNROLL for (int t = 0; t < nt; t++)
+    {
+        const struct act_i8 *a = (const struct act_i8 *)(act + (size_t)t * stride);
+        __m256 dot0 =
+            _mm256_mul_ps(_mm256_cvtepi32_ps(half_dot(v, a->q)), _mm256_broadcast_ss(&a->d[0]));
+        __m256 dot1 = _mm256_cvtepi32_ps(half_dot(v + 4, a->q + 16));
+        if (HAS_HALVES(kind)) {
+            dot1 = _mm256_mul_ps(dot1, _mm256_broadcast_ss(&a->d[1]));
+            acc[t] = _mm256_fmadd_ps(dot0, s.d[0], acc[t]);
+            acc[t] = _mm256_fmadd_ps(dot1, s.d[1], acc[t]);
+        } else {
+            dot0 = _mm256_fmadd_ps(dot1, _mm256_broadcast_ss(&a->d[1]), dot0);
+            acc[t] = _mm256_fmadd_ps(dot0, s.d[0], acc[t]);
+        }
+        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+    }
+}
+
+/* ---- 16-bit activations ---- */
+
+/* Vector j (0..7: inputs 4j..4j+3) as two vectors of 16-bit values: inputs 0 and 2, 1 and 3. */
+INLINE void split_i16(int kind, const uint8_t *payload, int j, __m256i *even, __m256i *odd)
+{
+    if (IS_N4(kind)) {
+        __m256i raw = load_bytes(payload + 32 * (j % 4));
+        if (j >= 4)
+            raw = _mm256_srli_epi16(raw, 4);
+        *even = _mm256_and_si256(raw, _mm256_set1_epi16(15));
+        *odd = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
+    } else {
+        __m256i raw = load_bytes(payload + 32 * j);
+        *even = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
+        *odd = _mm256_srai_epi16(raw, 8);
+    }
+}
+
+INLINE void half_i16(int kind, int nt, const uint8_t *payload, int h, const uint8_t *act,
+                     size_t stride, __m256i *dot)
+{
+    UNROLL for (int j = 4 * h; j < 4 * h + 4; j++)
+    {
+        __m256i even, odd;
+        split_i16(kind, payload, j, &even, &odd);
+        UNROLL for (int t = 0; t < nt; t++)
+        {
+            const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
+            dot[t] = _mm256_add_epi32(dot[t], _mm256_madd_epi16(even, broadcast4(a->q + 4 * j)));
+            dot[t] = _mm256_add_epi32(dot[t], _mm256_madd_epi16(odd, broadcast4(a->q + 4 * j + 2)));
+        }
+    }
+}
+
+INLINE void block_i16(int kind, int nt, const uint8_t *unit, const uint8_t *block,
+                      const uint8_t *act, size_t stride, __m256 *acc)
+{
+    const uint8_t *payload = block + BLOCK_HEAD(kind);
+    struct scales s = load_scales(kind, unit, block);
+    __m256i dot[8];
+    UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        half_i16(kind, nt, payload, h, act, stride, dot);
+        if (h == 0 && !HAS_HALVES(kind))
+            continue;
+        UNROLL for (int t = 0; t < nt; t++)
+        {
+            const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
+            __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[t]), _mm256_broadcast_ss(&a->d));
+            acc[t] = _mm256_fmadd_ps(scaled, s.d[HAS_HALVES(kind) ? h : 0], acc[t]);
+            dot[t] = _mm256_setzero_si256();
+        }
+    }
+    UNROLL for (int t = 0; t < nt; t++)
+    {
+        const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
+        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+    }
+}
+
+/* ---- float activations, quantised weights ---- */
+
+/* Inputs 4j+i of all rows as floats. */
+INLINE __m256 byte_as_float(int kind, __m256i bytes, int i)
+{
+    if (IS_N4(kind))
+        return _mm256_cvtepi32_ps(
+            _mm256_and_si256(_mm256_srli_epi32(bytes, 8 * i), _mm256_set1_epi32(15)));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(bytes, 24 - 8 * i), 24));
+}
+
+INLINE void half_f32(int kind, int nt, const uint8_t *payload, int h, const uint8_t *act,
+                     size_t stride, __m256 *dot)
+{
+    for (int j = 4 * h; j < 4 * h + 4; j++) {
+        __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? j % 4 : j));
+        if (IS_N4(kind) && h == 1)
+            raw = _mm256_srli_epi16(raw, 4);
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            __m256 w = byte_as_float(kind, raw, i);
+            UNROLL for (int t = 0; t < nt; t++)
+            {
+                const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+                dot[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(&a->x[4 * j + i]), dot[t]);
+            }
+        }
+    }
+}
+
+INLINE void block_f32(int kind, int nt, const uint8_t *unit, const uint8_t *block,
+                      const uint8_t *act, size_t stride, __m256 *acc)
+{
+    const uint8_t *payload = block + BLOCK_HEAD(kind);
+    struct scales s = load_scales(kind, unit, block);
+    __m256 dot[8];
+    for (int h = 0; h < 2; h++) {
+        UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_ps();
+        half_f32(kind, nt, payload, h, act, stride, dot);
+        UNROLL for (int t = 0; t < nt; t++) acc[t] =
+            _mm256_fmadd_ps(dot[t], HAS_HALVES(kind) && h ? s.d[1] : s.d[0], acc[t]);
+    }
+    UNROLL for (int t = 0; t < nt; t++)
+    {
+        const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+    }
+}
+
+/* ---- float weights ---- */
+
+INLINE void block_float(int kind, int nt, const uint8_t *block, const uint8_t *act, size_t stride,
+                        __m256 *acc)
+{
+    for (int k = 0; k < PACK_BLOCK; k++) {
+        __m256 w;
+        if (kind == PACK_F32)
+            w = _mm256_loadu_ps((const float *)(const void *)(block + 32 * k));
+        else if (kind == PACK_F16)
+            w = load_half8(block + 16 * k);
+        else
+            w = _mm256_castsi256_ps(_mm256_slli_epi32(
+                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(block + 16 * k))), 16));
+        UNROLL for (int t = 0; t < nt; t++)
+        {
+            const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+            acc[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(&a->x[k]), acc[t]);
+        }
+    }
+}
+
+/* ---- tiles ---- */
+
+#define FORM_BYTES(form)                                                                           \
+    ((form) == ACT_I8    ? sizeof(struct act_i8)                                                   \
+     : (form) == ACT_I16 ? sizeof(struct act_i16)                                                  \
+                         : sizeof(struct act_f32))
+
+INLINE void tile(int kind, int form, int nt, const uint8_t *w, uint32_t n_blocks,
+                 const uint8_t *act, size_t stride, float *out, size_t out_stride)
+{
+    __m256 acc[8];
+    UNROLL for (int t = 0; t < nt; t++) acc[t] = _mm256_setzero_ps();
+    if (kind >= PACK_F32) {
+        size_t block_bytes = kind == PACK_F32 ? 1024 : 512;
+        for (uint32_t b = 0; b < n_blocks; b++, w += block_bytes, act += FORM_BYTES(form))
+            block_float(kind, nt, w, act, stride, acc);
+    } else {
+        for (uint32_t b = 0; b < n_blocks; b += UNIT_BLOCKS(kind), w += UNIT_BYTES(kind)) {
+            const uint8_t *block = w + (UNIT_BLOCKS(kind) == 8 ? 32 : 0);
+            for (uint32_t i = 0; i < UNIT_BLOCKS(kind); i++) {
+                if (form == ACT_I8)
+                    block_n4_i8(kind, nt, w, block, act, stride, acc);
+                else if (form == ACT_I16)
+                    block_i16(kind, nt, w, block, act, stride, acc);
+                else
+                    block_f32(kind, nt, w, block, act, stride, acc);
+                block += BLOCK_BYTES(kind);
+                act += FORM_BYTES(form);
+            }
+        }
+    }
+    UNROLL for (int t = 0; t < nt; t++) _mm256_storeu_ps(out + (size_t)t * out_stride, acc[t]);
+}
+
+#define TILE(kind, form, nt)                                                                       \
+    static void tile_##kind##_##form##_##nt(const uint8_t *w, uint32_t n_blocks,                   \
+                                            const uint8_t *act, size_t stride, float *out,         \
+                                            size_t out_stride)                                     \
+    {                                                                                              \
+        tile(kind, form, nt, w, n_blocks, act, stride, out, out_stride);                           \
+    }
+
+#define MATMUL(kind, form)                                                                         \
+    TILE(kind, form, 1)                                                                            \
+    TILE(kind, form, 2)                                                                            \
+    TILE(kind, form, 3)                                                                            \
+    TILE(kind, form, 4)                                                                            \
+    static void matmul_##kind##_##form(const uint8_t *w, uint32_t n_blocks, const uint8_t *act,    \
+                                       size_t stride, uint32_t n_tokens, float *out,               \
+                                       size_t out_stride)                                          \
+    {                                                                                              \
+        for (; n_tokens >= 4; n_tokens -= 4, act += 4 * stride, out += 4 * out_stride)             \
+            tile_##kind##_##form##_4(w, n_blocks, act, stride, out, out_stride);                   \
+        if (n_tokens == 3)                                                                         \
+            tile_##kind##_##form##_3(w, n_blocks, act, stride, out, out_stride);                   \
+        else if (n_tokens == 2)                                                                    \
+            tile_##kind##_##form##_2(w, n_blocks, act, stride, out, out_stride);                   \
+        else if (n_tokens == 1)                                                                    \
+            tile_##kind##_##form##_1(w, n_blocks, act, stride, out, out_stride);                   \
+    }
+
+#define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+MATMUL_N4(PACK_N4)
+MATMUL_N4(PACK_N4_M)
+MATMUL_N4(PACK_N4_K)
+MATMUL_N4(PACK_N4_K16)
+MATMUL_I8(PACK_I8)
+MATMUL_I8(PACK_I8_M)
+MATMUL_I8(PACK_I8_K)
+MATMUL_I8(PACK_I8_K16)
+MATMUL(PACK_F32, ACT_F32)
+MATMUL(PACK_F16, ACT_F32)
+MATMUL(PACK_BF16, ACT_F32)
+
+#define ROW_N4(kind)                                                                               \
+    [kind] = {matmul_##kind##_ACT_I8, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32}
+#define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32}
+#define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32}
+
+kernel_matmul *const matmul_avx2[PACK_KINDS][ACT_FORMS] = {
+    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
+    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
+    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+};

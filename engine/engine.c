@@ -1,0 +1,249 @@
+/* Opens a model and composes what serves it: file, hyperparameters, weights, text, workers.
+ * See engine.h. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "config/settings.h"
+#include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpuid.h"
+
+struct engine {
+    struct engine_info info;
+    struct gguf *gguf; /* owns; the tokenizer and untied embeddings read the mapping */
+    struct hparams h;
+    struct weights w;
+    struct tokenizer *tokenizer;
+    struct chat_template *template;
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct cpu_model *model;
+    int activations;
+};
+
+static const char *const activation_names[] = {"int8", "int16", "f32"};
+
+static void copy_text(char *to, size_t cap, struct str s)
+{
+    size_t n = s.len < cap - 1 ? s.len : cap - 1;
+    memcpy(to, s.ptr, n);
+    to[n] = 0;
+}
+
+/* Name of the type that holds most bytes of the matrices. */
+static const char *main_type(const struct gguf *g)
+{
+    const char *best = "none";
+    uint64_t best_bytes = 0;
+    for (uint64_t i = 0; i < g->n_tensors; i++) {
+        uint64_t sum = 0;
+        for (uint64_t j = 0; j < g->n_tensors; j++)
+            if (g->tensor[j].type == g->tensor[i].type)
+                sum += g->tensor[j].n_bytes;
+        if (sum > best_bytes) {
+            best_bytes = sum;
+            best = quant_name(g->tensor[i].type);
+        }
+    }
+    return best;
+}
+
+static uint64_t count_params(const struct gguf *g, uint64_t *n_bytes)
+{
+    uint64_t params = 0;
+    *n_bytes = 0;
+    for (uint64_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensor[i];
+        params += t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
+        *n_bytes += t->n_bytes;
+    }
+    return params;
+}
+
+static void fill_info(struct engine *en)
+{
+    struct engine_info *info = &en->info;
+    const struct hparams *h = &en->h;
+    struct str name;
+    copy_text(info->architecture, sizeof info->architecture, str_of(h->architecture));
+    if (gguf_string(en->gguf, "general.name", &name))
+        copy_text(info->name, sizeof info->name, name);
+    copy_text(info->file_type, sizeof info->file_type, str_of(main_type(en->gguf)));
+    copy_text(info->cpu_level, sizeof info->cpu_level, str_of(en->kernels->name));
+    copy_text(info->cpu_available, sizeof info->cpu_available, str_of(cpuid_levels()));
+    copy_text(info->activations, sizeof info->activations,
+              str_of(activation_names[en->activations]));
+    info->n_threads = pool_threads(en->pool);
+    info->n_vocab = h->n_vocab;
+    info->n_layers = h->n_layers;
+    info->n_heads = h->n_heads;
+    info->n_kv_heads = h->n_kv_heads;
+    info->head_dim = h->head_dim;
+    info->n_embd = h->n_embd;
+    info->n_ff = h->n_ff;
+    info->n_ctx_train = h->n_ctx_train;
+    info->n_params = count_params(en->gguf, &info->tensor_bytes);
+    info->weight_bytes = en->model->n_bytes;
+    if (en->model->token_embd)
+        info->weight_bytes += en->model->token_embd->n_bytes;
+    info->has_template = en->template != NULL;
+    info->sampling_temperature = h->sampling_temperature;
+    info->sampling_top_p = h->sampling_top_p;
+    info->sampling_min_p = h->sampling_min_p;
+    info->sampling_top_k = h->sampling_top_k;
+}
+
+static enum status read_whole_file(const char *path, struct buf *out, struct err *e)
+{
+    enum { LIMIT_BYTES = 1 << 20 };
+    char chunk[4096];
+    size_t n;
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return err_set(e, ERR_IO, "chat template %s: cannot open", path);
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && out->len <= LIMIT_BYTES)
+        buf_add(out, chunk, n);
+    fclose(f);
+    if (out->len > LIMIT_BYTES)
+        return err_set(e, ERR_TOO_LARGE, "chat template %s: over %d bytes", path, LIMIT_BYTES);
+    return OK;
+}
+
+/* The template of the option, else the model's; a model's that does not parse only warns. */
+static enum status open_template(struct engine *en, const char *path, struct err *e)
+{
+    if (path && path[0]) {
+        struct buf source = {0};
+        enum status s = read_whole_file(path, &source, e);
+        if (s == OK)
+            s = template_new(buf_str(&source), &en->template, e);
+        buf_release(&source);
+        return s;
+    }
+    struct str source;
+    if (!gguf_string(en->gguf, "tokenizer.chat_template", &source))
+        return OK;
+    struct err why;
+    if (template_new(source, &en->template, &why) != OK) {
+        en->template = NULL;
+        log_warn("the model's chat template cannot be used: %s", why.text);
+    }
+    return OK;
+}
+
+static void log_problems(const struct buf *problems)
+{
+    struct str s = buf_str(problems);
+    size_t start = 0;
+    for (size_t i = 0; i <= s.len; i++) {
+        if (i < s.len && s.ptr[i] != '\n')
+            continue;
+        if (i > start)
+            log_warn("%.*s", (int)(i - start), s.ptr + start);
+        start = i + 1;
+    }
+}
+
+static enum status load_weights(struct engine *en, const struct settings *s, struct err *e)
+{
+    struct buf problems = {0};
+    enum status st = weights_bind(en->gguf, &en->h, &en->w, &problems, e);
+    log_problems(&problems);
+    buf_release(&problems);
+    if (st != OK)
+        return st;
+    st = cpuid_kernels(s->cpu_isa, &en->kernels, e);
+    if (st != OK)
+        return st;
+    int64_t n = s->cpu_threads > 0 ? s->cpu_threads : thread_cpu_count();
+    if (n > POOL_MAX_THREADS)
+        n = POOL_MAX_THREADS;
+    st = pool_new((uint32_t)n, s->cpu_pin, &en->pool, e);
+    if (st != OK)
+        return st;
+    return cpu_model_load(en->gguf, &en->h, &en->w, en->pool, &en->model, e);
+}
+
+static enum status open_all(struct engine *en, const char *path, const struct settings *s,
+                            struct err *e)
+{
+    enum status st = gguf_open(path, &en->gguf, e);
+    if (st == OK)
+        st = hparams_read(en->gguf, &en->h, e);
+    if (st == OK)
+        st = tokenizer_new(en->gguf, &en->tokenizer, e);
+    if (st == OK)
+        st = open_template(en, s->chat_template, e);
+    if (st == OK)
+        st = load_weights(en, s, e);
+    return st;
+}
+
+enum status engine_open(const char *path, const struct settings *s, struct engine **out,
+                        struct err *e)
+{
+    uint64_t start = clock_ns();
+    struct engine *en = mem_zalloc(sizeof *en);
+    en->activations = s->cpu_activations;
+    enum status st = open_all(en, path, s, e);
+    if (st != OK) {
+        engine_close(en);
+        return st;
+    }
+    fill_info(en);
+    log_info("model loaded: %s %s, %" PRIu64 " MB of weights in %" PRIu64 " ms",
+             en->info.architecture, en->info.file_type, en->info.weight_bytes / 1000000,
+             (uint64_t)((clock_ns() - start) / NS_PER_MS));
+    *out = en;
+    return OK;
+}
+
+void engine_close(struct engine *en)
+{
+    if (!en)
+        return;
+    cpu_model_free(en->model);
+    pool_free(en->pool);
+    template_free(en->template);
+    tokenizer_free(en->tokenizer);
+    weights_release(&en->w);
+    if (en->gguf)
+        gguf_close(en->gguf);
+    mem_free(en);
+}
+
+const struct engine_info *engine_info(const struct engine *en)
+{
+    return &en->info;
+}
+
+const struct tokenizer *engine_tokenizer(const struct engine *en)
+{
+    return en->tokenizer;
+}
+
+const struct chat_template *engine_template(const struct engine *en)
+{
+    return en->template;
+}
+
+enum status engine_kv_layout(const struct engine *en, const struct settings *s,
+                             struct kv_layout *out, struct err *e)
+{
+    return kv_layout_init(out, en->h.n_layers, en->h.n_kv_heads, en->h.head_dim,
+                          (uint32_t)s->kv_block_tokens, s->kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16,
+                          e);
+}
+
+enum status engine_backend(struct engine *en, struct kv_arena *arena,
+                           const struct kv_layout *layout, struct backend_limits limits,
+                           struct backend **out, struct err *e)
+{
+    return cpu_backend_new(en->model, en->kernels, en->pool, en->activations, arena, layout, limits,
+                           out, e);
+}
