@@ -58,7 +58,7 @@ class File:
     def bytes(self):
         n_t = len(self.tensors) if self.n_tensors is None else self.n_tensors
         n_v = len(self.values) if self.n_values is None else self.n_values
-        out = self.magic + struct.pack(self.order + "IQQ", self.version, n_t, n_v)
+        out = bytearray(self.magic + struct.pack(self.order + "IQQ", self.version, n_t, n_v))
         self.borders = [0, 4, 8, 16, 24]
         for key, kind, value in self.values:
             out += string(key)
@@ -81,7 +81,7 @@ class File:
             self.borders.append(len(out))
             out += t.data
         self.borders.append(len(out))
-        return out
+        return bytes(out)
 
     def write(self, path):
         path.write_bytes(self.bytes())
@@ -89,8 +89,9 @@ class File:
 
 
 def tiny_llama(n_layers=2, n_embd=32, n_ff=48, n_heads=4, n_kv=2, head_dim=8, n_vocab=40, seed=1):
-    """A llama model of a few KB with random weights and a byte-less vocabulary."""
+    """A llama model of a few KB with random weights and a vocabulary of a few characters."""
     rng = np.random.default_rng(seed)
+    tokens = ['!"'] + [chr(33 + i) if i < 90 else f"t{i}" for i in range(n_vocab - 1)]
     values = [
         ("general.architecture", STRING, "llama"),
         ("general.name", STRING, "tiny"),
@@ -106,9 +107,9 @@ def tiny_llama(n_layers=2, n_embd=32, n_ff=48, n_heads=4, n_kv=2, head_dim=8, n_
         ("llama.vocab_size", U32, n_vocab),
         ("tokenizer.ggml.model", STRING, "gpt2"),
         ("tokenizer.ggml.pre", STRING, "smollm"),
-        ("tokenizer.ggml.tokens", ARRAY, array(STRING, [chr(33 + i) for i in range(n_vocab)])),
+        ("tokenizer.ggml.tokens", ARRAY, array(STRING, tokens)),
         ("tokenizer.ggml.token_type", ARRAY, array(I32, [1] * n_vocab)),
-        ("tokenizer.ggml.merges", ARRAY, array(STRING, ["! \""])),
+        ("tokenizer.ggml.merges", ARRAY, array(STRING, ['! "'])),
         ("tokenizer.ggml.eos_token_id", U32, 2),
     ]
 
