@@ -12,41 +12,57 @@
 #define OUTLIER                                                                                    \
     8.0 /* a step slower than this times the model counts as so much: a stopped process */
 
-static void solve(struct cost *c)
+/* Sums of all buckets, the ridge added: n_terms equations, the right side in the last column. */
+static void gather(const struct cost *c, int n_terms, double m[COST_TERMS][COST_TERMS + 1])
 {
-    double m[COST_TERMS][COST_TERMS + 1] = {{0}};
-    for (int i = 0; i < COST_TERMS; i++) {
-        m[i][i] = RIDGE;
-        m[i][COST_TERMS] = RIDGE * c->prior[i];
+    for (int i = 0; i < n_terms; i++) {
+        for (int j = 0; j < n_terms; j++)
+            m[i][j] = i == j ? RIDGE : 0;
+        m[i][n_terms] = RIDGE * c->prior[i];
     }
     for (int k = 0; k < COST_BUCKETS; k++) {
         if (c->bucket[k].xx[0][0] == 0)
             continue;
-        for (int i = 0; i < COST_TERMS; i++) {
-            for (int j = 0; j < COST_TERMS; j++)
+        for (int i = 0; i < n_terms; i++) {
+            for (int j = 0; j < n_terms; j++)
                 m[i][j] += c->bucket[k].xx[i][j];
-            m[i][COST_TERMS] += c->bucket[k].xy[i];
+            m[i][n_terms] += c->bucket[k].xy[i];
         }
     }
-    /* Gauss without pivoting: the matrix is symmetric and positive definite. */
-    for (int i = 0; i < COST_TERMS; i++) {
-        for (int r = i + 1; r < COST_TERMS; r++) {
+}
+
+/* Gauss without pivoting: the matrix is symmetric and positive definite. */
+static void solve_terms(const struct cost *c, int n_terms, double x[COST_TERMS])
+{
+    double m[COST_TERMS][COST_TERMS + 1];
+    gather(c, n_terms, m);
+    for (int i = 0; i < n_terms; i++) {
+        for (int r = i + 1; r < n_terms; r++) {
             double f = m[r][i] / m[i][i];
-            for (int j = i; j <= COST_TERMS; j++)
+            for (int j = i; j <= n_terms; j++)
                 m[r][j] -= f * m[i][j];
         }
     }
-    double x[COST_TERMS];
-    for (int i = COST_TERMS - 1; i >= 0; i--) {
-        x[i] = m[i][COST_TERMS];
-        for (int j = i + 1; j < COST_TERMS; j++)
+    for (int i = n_terms - 1; i >= 0; i--) {
+        x[i] = m[i][n_terms];
+        for (int j = i + 1; j < n_terms; j++)
             x[i] -= m[i][j] * x[j];
         x[i] /= m[i][i];
+    }
+}
+
+static void solve(struct cost *c)
+{
+    double x[COST_TERMS] = {0};
+    solve_terms(c, COST_TERMS, x);
+    if (x[2] < 0) { /* reading more never takes less time: then rows explain it all */
+        x[2] = 0;
+        solve_terms(c, COST_TERMS - 1, x);
     }
     double least_row = c->prior[1] * 1e-4; /* keeps the budget finite */
     c->base_ns = (x[0] > 0 ? x[0] : 0) * NS_UNIT;
     c->row_ns = (x[1] > least_row ? x[1] : least_row) * NS_UNIT / ROWS_UNIT;
-    c->kv_ns = (x[2] > 0 ? x[2] : 0) * NS_UNIT / KV_UNIT;
+    c->kv_ns = x[2] * NS_UNIT / KV_UNIT;
 }
 
 void cost_init(struct cost *c, uint64_t target_ns, uint32_t prior_rows)

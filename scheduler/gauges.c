@@ -4,6 +4,8 @@
 
 #include "config/metrics.h"
 
+#define REASON_QUEUE "max_num_queued_reqs" /* as vLLM calls it */
+
 static double seconds(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)NS_PER_S : 0;
@@ -12,6 +14,17 @@ static double seconds(uint64_t from_ns, uint64_t to_ns)
 static void publish(atomic_uint *to, uint32_t value)
 {
     atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+/* Counters by reason stand at 0 from the start, and no step makes a new series. */
+void gauges_init(struct sched *s)
+{
+    static const char *const reasons[] = {"stop", "length", "abort", "error"};
+    if (!s->metrics)
+        return;
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        metrics_add(s->metrics, METRIC_REQUEST_SUCCESS, reasons[i], 0);
+    metrics_add(s->metrics, METRIC_ADMISSION_REJECTIONS, REASON_QUEUE, 0);
 }
 
 void gauges_publish(struct sched *s)
@@ -112,8 +125,8 @@ void gauges_end(struct sched *s, const struct req *q, const struct err *e)
         end_times(s, q);
 }
 
-void gauges_rejected(struct sched *s, const char *reason)
+void gauges_rejected(struct sched *s)
 {
     if (s->metrics)
-        metrics_add(s->metrics, METRIC_ADMISSION_REJECTIONS, reason, 1);
+        metrics_add(s->metrics, METRIC_ADMISSION_REJECTIONS, REASON_QUEUE, 1);
 }

@@ -44,7 +44,7 @@ static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hi
     cut.stop_index = stop_scan_push(&q->scan, (struct str){s->text, cut.n_text}, r->include_stop,
                                     s->text_scanned, &n_safe);
     if (cut.stop_index < 0 && last)
-        stop_scan_flush(&q->scan, s->text_scanned + n_safe, &n_held);
+        cut.stop_index = stop_scan_flush(&q->scan, s->text_scanned + n_safe, &n_held);
     cut.text = s->text_scanned;
     cut.n_text = n_safe + n_held;
     return cut;

@@ -122,10 +122,11 @@ void emit_end(struct sched *s, struct req *q, const struct err *e);
 void emit_wake(struct sched *s); /* wakes each consumer once and frees requests that ended */
 
 /* ---- gauges.c ---- */
+void gauges_init(struct sched *s);
 void gauges_publish(struct sched *s); /* counts that other threads read; once a turn */
 void gauges_step(struct sched *s); /* after a step */
 void gauges_token(struct sched *s, struct seq *q);
 void gauges_end(struct sched *s, const struct req *q, const struct err *e);
-void gauges_rejected(struct sched *s, const char *reason); /* any thread */
+void gauges_rejected(struct sched *s); /* any thread: the queue was full */
 
 #endif

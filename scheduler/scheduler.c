@@ -65,6 +65,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be, str
     kv_pool_init(&s->pool, arena->n_blocks, layout->n_slots);
     cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
     alloc_step(s);
+    gauges_init(s);
     gauges_publish(s);
     *out = s;
     return OK;
@@ -172,7 +173,7 @@ static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s,
         req_free(q);
     }
     atomic_fetch_sub(&d->n_waiting, 1);
-    gauges_rejected(s, "max_num_queued_reqs");
+    gauges_rejected(s);
     if (retry_s)
         *retry_s = retry_after_s(s, n_before);
     return err_set(e, ERR_QUEUE_FULL, "%u requests are waiting, the limit is %u", n_before,
