@@ -95,7 +95,9 @@ uint32_t detok_bound(const struct tokenizer *tok);
 enum { STOP_MAX_STRINGS = 16, STOP_MAX_BYTES = 256 };
 
 /* Finds the earliest occurrence of any stop string in a stream cut anywhere, holding back only what
- * could still become one. Fixed memory. */
+ * could still become one. The earliest start wins; of strings that start together the one that
+ * completes first, the shortest: so the answer never depends on where the stream is cut. Fixed
+ * memory. */
 struct stop_set {
     struct str s[STOP_MAX_STRINGS]; /* borrows; each 1..STOP_MAX_BYTES bytes */
     uint32_t n;
@@ -105,13 +107,16 @@ struct stop_scan {
     const struct stop_set *set;
     char held[STOP_MAX_BYTES];
     uint32_t n_held;
+    bool include; /* of the last push */
 };
 void stop_scan_init(struct stop_scan *s, const struct stop_set *set);
 /* Feeds text; appends what is safe to emit to out (bounded: n_held + text.len). Returns the index of
  * the matched stop string or -1; on a match out got all before the match (and, with include, the match
- * itself) and nothing after. Earliest start wins; on equal starts the longest that is complete. */
+ * itself) and nothing after. */
 int stop_scan_push(struct stop_scan *s, struct str text, bool include, char *out, uint32_t *n_out);
-void stop_scan_flush(struct stop_scan *s, char *out, uint32_t *n_out); /* end: release what is held */
+/* The end of the stream: releases what is held. A string that was complete but had to wait for an
+ * earlier start that did not complete is a match here. */
+int stop_scan_flush(struct stop_scan *s, char *out, uint32_t *n_out);
 
 /* ---- chat template (engine/text/template.c) ---- */
 
@@ -128,6 +133,10 @@ struct template_args {
     bool continue_final_message; /* cut the rendering right after the last message's content */
     struct str bos_token, eos_token;
     int64_t now_unix_s; /* for strftime_now; UTC */
+    /* Off, messages are prepared as transformers does (members that are null left out, reasoning
+     * under all its names), role developer becomes system where the template doesn't know it, and a
+     * string content becomes a text part where the template only reads parts. */
+    bool verbatim;
 };
 /* Appends the prompt text and says which byte ranges the template itself wrote (*trusted: mem_free).
  * Errors: ERR_INVALID with the template's own raise_exception message, or a clear text with the line;
