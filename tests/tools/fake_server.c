@@ -1,0 +1,213 @@
+/* The HTTP front end and scheduler over the fake backend, with a real tokenizer: a server whose engine
+ * has any speed and fails on demand, for the tests of what HTTP clients see.
+ *
+ * fake_server MODEL.gguf [--step-ms N] [--fail-after STEPS] [--fail-count STEPS] [--kv-blocks N]
+ *             [options of millrace serve]
+ * Prints "url http://HOST:PORT" once it is ready. SIGTERM drains, a second one exits at once. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/metrics.h"
+#include "config/settings.h"
+#include "engine/fake/fake.h"
+#include "engine/model/gguf.h"
+#include "server/server.h"
+
+extern char **environ;
+
+/* The fake backend behind a brake and a fault. */
+struct slow_backend {
+    struct backend be; /* first: struct backend * is cast back */
+    struct backend *inner;
+    long step_ms;
+    long n_until_failure, n_failures; /* counted down */
+};
+
+static enum status slow_submit(struct backend *be, struct batch *b, struct err *e)
+{
+    struct slow_backend *s = (struct slow_backend *)be;
+    struct timespec pause = {s->step_ms / 1000, s->step_ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+    return s->inner->ops->submit(s->inner, b, e);
+}
+
+static enum status slow_collect(struct backend *be, struct batch **b, struct err *e)
+{
+    struct slow_backend *s = (struct slow_backend *)be;
+    enum status status = s->inner->ops->collect(s->inner, b, e);
+    if (status || !*b || --s->n_until_failure > 0 || s->n_failures <= 0)
+        return status;
+    s->n_failures--;
+    return err_set(e, ERR_INTERNAL, "the fake engine fails as it was told");
+}
+
+static enum status slow_copy(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+{
+    struct slow_backend *s = (struct slow_backend *)be;
+    return s->inner->ops->copy_block(s->inner, src, dst, e);
+}
+
+static void slow_close(struct backend *be)
+{
+    struct slow_backend *s = (struct slow_backend *)be;
+    s->inner->ops->close(s->inner);
+}
+
+static const struct backend_ops slow_ops = {slow_submit, slow_collect, slow_copy, slow_close};
+
+static long take_option(int *argc, char **argv, const char *name, long value)
+{
+    for (int i = 0; i + 1 < *argc; i++) {
+        if (strcmp(argv[i], name) != 0)
+            continue;
+        value = atol(argv[i + 1]);
+        memmove(&argv[i], &argv[i + 2], (size_t)(*argc - i - 2) * sizeof(*argv));
+        *argc -= 2;
+        break;
+    }
+    return value;
+}
+
+static void must(enum status status, const struct err *e)
+{
+    if (!status)
+        return;
+    fprintf(stderr, "fake_server: %s\n", e->text);
+    exit(1);
+}
+
+static int signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static void wait_signal(int fd)
+{
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof(info)) != sizeof(info))
+        continue;
+}
+
+static void drain(struct server *srv, int fd, int64_t timeout_ms)
+{
+    uint64_t end = clock_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+    server_drain(srv);
+    while (server_n_jobs(srv) && clock_ns() < end) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, 10) > 0)
+            _exit(1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct settings set;
+    struct gguf *g;
+    struct tokenizer *tok;
+    struct chat_template *tmpl;
+    struct str source;
+    struct server *srv;
+    bool help = false;
+    struct slow_backend slow = {.be = {.ops = &slow_ops}};
+    if (argc < 2)
+        return 2;
+    const char *path = argv[1];
+    argc -= 2;
+    argv += 2;
+    slow.step_ms = take_option(&argc, argv, "--step-ms", 1);
+    slow.n_until_failure = take_option(&argc, argv, "--fail-after", 0);
+    slow.n_failures = take_option(&argc, argv, "--fail-count", slow.n_until_failure ? 1 << 30 : 0);
+    long n_blocks = take_option(&argc, argv, "--kv-blocks", 4096);
+    settings_init(&set);
+    must(settings_load(&set, argc, argv, environ, &help, &e), &e);
+    log_set_level((enum log_level)set.log_level);
+    int signal_fd = signals();
+
+    must(gguf_open(path, &g, &e), &e);
+    must(tokenizer_new(g, &tok, &e), &e);
+    bool has_template = gguf_string(g, "tokenizer.chat_template", &source);
+    must(has_template ? template_new(source, &tmpl, &e) : ERR_FORMAT, &e);
+
+    uint32_t max_context = set.limits_max_context ? (uint32_t)set.limits_max_context : 8192;
+    struct kv_arena arena = {.block_bytes = 64, .n_blocks = (uint32_t)n_blocks};
+    struct kv_layout layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    const struct backend_limits rows = {.max_rows = (uint32_t)set.sched_max_batch_tokens,
+                                        .max_spans = (uint32_t)set.sched_max_running,
+                                        .max_outs = (uint32_t)set.sched_max_batch_tokens};
+    const struct fake_options fake = {.n_vocab = tokenizer_n_vocab(tok)};
+    must(fake_backend_new(&arena, &layout, rows, &fake, &slow.inner, &e), &e);
+    slow.be.limits = rows;
+    slow.be.n_vocab = fake.n_vocab;
+    slow.be.layout = layout;
+    slow.be.arena = &arena;
+
+    struct metrics *metrics = metrics_new(metrics_table, metrics_table_n);
+    metrics_set_const_labels(metrics, "model_name=\"fake\",engine=\"0\"");
+    const struct sched_limits limits = {
+        .max_running = (uint32_t)set.sched_max_running,
+        .max_queued = (uint32_t)set.sched_max_queued,
+        .max_batch_tokens = (uint32_t)set.sched_max_batch_tokens,
+        .chunk_max = (uint32_t)set.sched_chunk_max,
+        .step_target_ms = (uint32_t)set.sched_step_target_ms,
+        .max_context = max_context,
+    };
+    struct sched *sched;
+    must(sched_new(&limits, &slow.be, &arena, &layout, tok, metrics, &sched, &e), &e);
+    must(sched_start(sched, &e), &e);
+
+    char alias[] = "m";
+    char *aliases[] = {alias};
+    const struct engine_info info = {.architecture = "fake",
+                                     .n_vocab = fake.n_vocab,
+                                     .n_ctx_train = max_context,
+                                     .sampling_temperature = __builtin_nanf(""),
+                                     .sampling_top_p = __builtin_nanf(""),
+                                     .sampling_min_p = __builtin_nanf(""),
+                                     .sampling_top_k = -1};
+    const struct server_model model = {.info = &info,
+                                       .tok = tok,
+                                       .tmpl = tmpl,
+                                       .sched = sched,
+                                       .max_context = max_context,
+                                       .n_vocab = fake.n_vocab,
+                                       .created = clock_unix_s()};
+    must(server_new(&set, "0.0.0", metrics, aliases, 1, &srv, &e), &e);
+    must(server_listen(srv, &e), &e);
+    server_set_model(srv, &model);
+    printf("url http://%s:%u\n", set.host, srv->port);
+    fflush(stdout);
+
+    wait_signal(signal_fd);
+    drain(srv, signal_fd, set.server_drain_timeout);
+    server_stop(srv);
+    sched_stop(sched);
+    uint64_t mismatches = fake_tag_mismatches(slow.inner);
+    server_free(srv);
+    sched_free(sched);
+    slow_close(&slow.be);
+    metrics_free(metrics);
+    template_free(tmpl);
+    tokenizer_free(tok);
+    gguf_close(g);
+    settings_release(&set);
+    close(signal_fd);
+    if (mismatches)
+        fprintf(stderr, "fake_server: %llu KV mismatches\n", (unsigned long long)mismatches);
+    return mismatches != 0;
+}
