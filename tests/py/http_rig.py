@@ -171,6 +171,13 @@ class Raw:
         reply.body = self.rest() if length is None else self.exactly(int(length))
         return reply
 
+    def reply_of_stream(self):
+        """The events of a stream whose head was read."""
+        data = b""
+        while part := self.chunk():
+            data += part
+        return parse_events(data)
+
     def request(self, method, path, body=None, headers=(), version="HTTP/1.1"):
         self.send(request_bytes(method, path, body, headers, version))
 
@@ -238,6 +245,9 @@ class Server:
     def rss_kib(self):
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", text).group(1))
+
+    def n_threads(self):
+        return len(list(pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)

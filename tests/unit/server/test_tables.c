@@ -1,13 +1,19 @@
 /* server: tables of errors and routes, keys, timers, stream framing, KV sizing. */
+#include <arpa/inet.h>
 #include <check.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/json.h"
+#include "config/settings.h"
 #include "server/auth.h"
 #include "server/errors.h"
+#include "server/listen.h"
 #include "server/messages.h"
 #include "server/plan_kv.h"
 #include "server/routes.h"
@@ -215,6 +221,49 @@ START_TEST(a_frame_is_one_http_chunk)
 }
 END_TEST
 
+/* ---- sockets ---- */
+
+static int socket_option(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t n = sizeof(value);
+    ck_assert_int_eq(getsockopt(fd, level, name, &value, &n), 0);
+    return value;
+}
+
+/* G050: small events leave at once; a reader that stalls holds little kernel memory. */
+START_TEST(accepted_sockets_have_the_options_of_the_listener)
+{
+    struct settings set;
+    struct err e;
+    int fd[3];
+    uint16_t port;
+    settings_init(&set);
+    set.port = 0;
+    ck_assert_msg(listen_open(&set, fd, 3, &port, &e) == OK, "%s", e.text);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+    inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(client, (struct sockaddr *)&a, sizeof(a)), 0);
+    int accepted = -1;
+    for (int i = 0; i < 3; i++)
+        if (accepted < 0)
+            accepted = accept(fd[i], NULL, NULL);
+    ck_assert_int_ge(accepted, 0);
+    ck_assert_int_eq(socket_option(accepted, IPPROTO_TCP, TCP_NODELAY), 1);
+    ck_assert_int_eq(socket_option(accepted, SOL_SOCKET, SO_KEEPALIVE), 1);
+    ck_assert_int_eq(socket_option(accepted, SOL_SOCKET, SO_SNDBUF), (int)set.server_sndbuf);
+    struct buf who = {0};
+    listen_holder(port, &who);
+    ck_assert_msg(strstr(who.ptr, "process ") != NULL, "%s", who.ptr);
+    buf_release(&who);
+    set.port = port;
+    ck_assert_int_eq(listen_open(&set, fd, 1, &port, &e), ERR_IO);
+    ck_assert(strstr(e.text, "--port") != NULL);
+    settings_release(&set);
+}
+END_TEST
+
 /* ---- KV sizing ---- */
 
 START_TEST(kv_blocks_follow_option_need_and_memory)
@@ -319,6 +368,7 @@ int main(void)
     tcase_add_test(t, without_keys_everything_is_allowed);
     tcase_add_test(t, timers_expire_in_the_order_they_were_started);
     tcase_add_test(t, a_frame_is_one_http_chunk);
+    tcase_add_test(t, accepted_sockets_have_the_options_of_the_listener);
     tcase_add_test(t, kv_blocks_follow_option_need_and_memory);
     tcase_add_loop_test(t, conversations_are_normalised_or_refused_with_their_path, 0,
                         sizeof(conversations) / sizeof(conversations[0]));
