@@ -5,9 +5,8 @@
 
 #include <stdbool.h>
 
-__attribute__((noreturn, format(printf, 4, 5))) void check_failed(const char *file, int line,
-                                                                   const char *condition,
-                                                                   const char *format, ...);
+__attribute__((noreturn, format(printf, 4, 5))) void
+check_failed(const char *file, int line, const char *condition, const char *format, ...);
 /* Called (in order of registration, at most 8) before the abort: journals, ledgers. */
 void check_add_dump(void (*dump)(void *arg), void *arg);
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-uint64_t clock_ns(void);         /* monotonic, or the fake time when that is on */
-int64_t clock_unix_s(void);      /* wall clock, seconds since 1970 */
+uint64_t clock_ns(void); /* monotonic, or the fake time when that is on */
+int64_t clock_unix_s(void); /* wall clock, seconds since 1970 */
 void clock_fake(bool on, uint64_t start_ns);
 void clock_fake_advance(uint64_t delta_ns);
 

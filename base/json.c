@@ -414,6 +414,16 @@ static bool build_key(struct build *b, struct json *v)
     return *b->at && !strchr(",:]}", *b->at);
 }
 
+/* Bytes of a number or word that the scan has checked. */
+static size_t scalar_len(const char *at, enum json_type type)
+{
+    if (type != JSON_NUMBER)
+        return type == JSON_FALSE ? 5 : 4;
+    struct scan number = {.text = at, .len = SIZE_MAX};
+    CHECK(scan_number(&number) == OK);
+    return number.at;
+}
+
 /* Reads one value; a container is opened: its members follow. */
 static bool build_value(struct build *b)
 {
@@ -440,7 +450,7 @@ static bool build_value(struct build *b)
     if (v->type == JSON_STRING)
         v->string = decode_string(b, &b->at);
     else
-        b->at += strspn(b->at, "0123456789+-.aeflnrstuE");
+        b->at += scalar_len(b->at, v->type);
     v->raw.len = (size_t)(b->at - v->raw.ptr);
     return true;
 }

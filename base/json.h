@@ -14,10 +14,18 @@
 #include "base/status.h"
 #include "base/str.h"
 
-enum json_type { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type {
+    JSON_NULL,
+    JSON_FALSE,
+    JSON_TRUE,
+    JSON_NUMBER,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+};
 
 struct json_limits {
-    uint32_t depth;   /* containers inside one another, for instance 64 */
+    uint32_t depth; /* containers inside one another, for instance 64 */
     uint32_t n_nodes; /* values in all, for instance 1 Mi */
 };
 
@@ -35,24 +43,24 @@ const struct json *json_root(const struct json_doc *doc);
 enum json_type json_type(const struct json *v);
 bool json_is(const struct json *v, enum json_type type); /* false for NULL */
 struct str json_string(const struct json *v); /* decoded, may hold U+0000; CHECKs the type */
-struct str json_raw(const struct json *v);    /* source text of the value */
-double json_double(const struct json *v);     /* may be infinite for 1e400: test isfinite */
+struct str json_raw(const struct json *v); /* source text of the value */
+double json_double(const struct json *v); /* may be infinite for 1e400: test isfinite */
 /* Exact integer from the digits; forms like 5.0 and 1e3 count when they are whole. False when not
  * whole or outside [min, max]. json_u64 likewise for up to 2^64-1. */
 bool json_i64(const struct json *v, int64_t min, int64_t max, int64_t *out);
 bool json_u64(const struct json *v, uint64_t *out);
 
-size_t json_count(const struct json *v);                 /* members of an array or object */
-const struct json *json_first(const struct json *v);     /* first member, NULL when empty */
-const struct json *json_next(const struct json *v);      /* next sibling, NULL at the end */
-struct str json_key(const struct json *v);               /* key of a member of an object */
+size_t json_count(const struct json *v); /* members of an array or object */
+const struct json *json_first(const struct json *v); /* first member, NULL when empty */
+const struct json *json_next(const struct json *v); /* next sibling, NULL at the end */
+struct str json_key(const struct json *v); /* key of a member of an object */
 /* Member by exact key, or NULL. Linear. */
 const struct json *json_get(const struct json *v, const char *key);
 
 /* Writing: append to a buf. Malformed UTF-8 becomes U+FFFD; control characters are escaped. */
-void json_add_string(struct buf *out, struct str s);         /* with quotes */
-void json_add_escaped(struct buf *out, struct str s);        /* without quotes */
-void json_add_double(struct buf *out, double x);             /* shortest that reads back; null if not finite */
-void json_add_value(struct buf *out, const struct json *v);  /* compact copy of a parsed value */
+void json_add_string(struct buf *out, struct str s); /* with quotes */
+void json_add_escaped(struct buf *out, struct str s); /* without quotes */
+void json_add_double(struct buf *out, double x); /* shortest that reads back; null if not finite */
+void json_add_value(struct buf *out, const struct json *v); /* compact copy of a parsed value */
 
 #endif

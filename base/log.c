@@ -57,7 +57,8 @@ void log_line(enum log_level level, const char *format, ...)
 
     struct buf line = {0};
     if (as_json) {
-        buf_printf(&line, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", stamp, level_names[level]);
+        buf_printf(&line, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", stamp,
+                   level_names[level]);
         json_add_string(&line, str_of(text));
         buf_add_c(&line, "}\n");
     } else {

@@ -11,15 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mem_alloc(size_t n_bytes);                       /* uninitialised; aborts when it fails */
-void *mem_zalloc(size_t n_bytes);                      /* zeroed; aborts when it fails */
-void *mem_realloc(void *p, size_t n_bytes);            /* aborts when it fails */
-void *mem_try_alloc(size_t n_bytes);                   /* NULL when it fails */
+void *mem_alloc(size_t n_bytes); /* uninitialised; aborts when it fails */
+void *mem_zalloc(size_t n_bytes); /* zeroed; aborts when it fails */
+void *mem_realloc(void *p, size_t n_bytes); /* aborts when it fails */
+void *mem_try_alloc(size_t n_bytes); /* NULL when it fails */
 void *mem_try_zalloc(size_t n_bytes);
-void *mem_aligned(size_t alignment, size_t n_bytes);   /* NULL when it fails; free with mem_free */
-void mem_free(void *p);                                /* NULL is fine */
+void *mem_aligned(size_t alignment, size_t n_bytes); /* NULL when it fails; free with mem_free */
+void mem_free(void *p); /* NULL is fine */
 char *mem_strdup(const char *s);
-void *mem_dup(const void *p, size_t n_bytes);          /* at least one byte, NUL after the end */
+void *mem_dup(const void *p, size_t n_bytes); /* at least one byte, NUL after the end */
 
 /* n * size with overflow check; aborts on overflow. For products of already bounded numbers. */
 size_t mem_mul(size_t n, size_t size);

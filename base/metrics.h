@@ -17,7 +17,7 @@ enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 struct metric_desc {
     const char *name; /* as exposed, for instance "vllm:num_requests_running" */
     enum metric_kind kind;
-    const char *labels;   /* comma-separated label names beyond the constant ones, "" for none */
+    const char *labels; /* comma-separated label names beyond the constant ones, "" for none */
     const double *bounds; /* histogram: n_bounds upper bounds, ascending, without +Inf */
     size_t n_bounds;
     const char *help;
@@ -30,10 +30,12 @@ void metrics_free(struct metrics *m);
 void metrics_set_const_labels(struct metrics *m, const char *const_labels);
 
 /* label_values: NULL, or the values joined by '\x1f' in the order of desc.labels. */
-void metrics_add(struct metrics *m, int id, const char *label_values, double delta); /* counter, gauge */
+void metrics_add(struct metrics *m, int id, const char *label_values,
+                 double delta); /* counter, gauge */
 void metrics_set(struct metrics *m, int id, const char *label_values, double value); /* gauge */
 void metrics_observe(struct metrics *m, int id, const char *label_values, double value);
-void metrics_observe_n(struct metrics *m, int id, const char *label_values, double value, uint64_t n);
+void metrics_observe_n(struct metrics *m, int id, const char *label_values, double value,
+                       uint64_t n);
 double metrics_value(const struct metrics *m, int id, const char *label_values); /* for tests */
 void metrics_render(const struct metrics *m, struct buf *out); /* text/plain; version=0.0.4 */
 

@@ -36,9 +36,9 @@ void byte_ring_pop(struct byte_ring *r);
 struct mpsc;
 struct mpsc *mpsc_new(uint32_t capacity, struct err *e);
 void mpsc_free(struct mpsc *q);
-bool mpsc_push(struct mpsc *q, void *item);  /* any thread; false when full; wakes the consumer */
-void *mpsc_pop(struct mpsc *q);              /* consumer; NULL when empty */
-void mpsc_wake(struct mpsc *q);              /* any thread: ends the consumer's wait */
+bool mpsc_push(struct mpsc *q, void *item); /* any thread; false when full; wakes the consumer */
+void *mpsc_pop(struct mpsc *q); /* consumer; NULL when empty */
+void mpsc_wake(struct mpsc *q); /* any thread: ends the consumer's wait */
 /* Consumer: sleeps until something is pushed, woken, or timeout_ms (-1: none) has passed. */
 void mpsc_wait(struct mpsc *q, int timeout_ms);
 

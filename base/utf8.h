@@ -17,7 +17,8 @@ int utf8_decode(struct str s, uint32_t *code_point);
 /* Bytes of the maximal subpart at s.ptr (s.len >= 1), where utf8_decode gives 0: what one U+FFFD
  * replaces. */
 int utf8_malformed_len(struct str s);
-int utf8_encode(uint32_t code_point, char out[4]); /* length 1..4; 0 for a surrogate or > 0x10ffff */
+int utf8_encode(uint32_t code_point,
+                char out[4]); /* length 1..4; 0 for a surrogate or > 0x10ffff */
 /* Length of the longest prefix that does not end inside a code point that later bytes could still
  * complete: what may be emitted now. Malformed bytes count as complete (they become U+FFFD). */
 size_t utf8_complete_len(struct str s);

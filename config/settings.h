@@ -49,10 +49,11 @@ enum status settings_load_env(struct settings *s, char **environ, struct err *e)
 /* --name value, --name=value, --set name=value, --config FILE (or MILLRACE_CONFIG); applies default < file < environment <
  * command line. argv[0] is the first argument after the verb. --help is left to the caller
  * (*wants_help). */
-enum status settings_load(struct settings *s, int argc, char **argv, char **environ, bool *wants_help,
-                          struct err *e);
-void settings_print_help(FILE *out);          /* table of all options */
-void settings_print_markdown(FILE *out);      /* the same for README.md */
-void settings_dump(const struct settings *s, FILE *out, bool comments); /* as a config file; secrets hidden */
+enum status settings_load(struct settings *s, int argc, char **argv, char **environ,
+                          bool *wants_help, struct err *e);
+void settings_print_help(FILE *out); /* table of all options */
+void settings_print_markdown(FILE *out); /* the same for README.md */
+void settings_dump(const struct settings *s, FILE *out,
+                   bool comments); /* as a config file; secrets hidden */
 
 #endif

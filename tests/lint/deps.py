@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Who may include what: the arrows between rooms, and which files may touch a third-party library.
+
+Usage: deps.py [ROOT]
+"""
+
+import fnmatch
+import re
+
+import tree
+
+# Room -> patterns of headers of other rooms that it may include.
+ARROWS = {
+    "base": [],
+    "config": ["base/*"],
+    "kvpool": ["base/*", "config/*"],
+    "engine": ["base/*", "config/*", "kvpool/layout.h", "kvpool/arena.h"],
+    "scheduler": [
+        "base/*", "config/*", "kvpool/*", "engine/backend.h", "engine/batch.h", "engine/sample/sampler.h",
+        "engine/text/text.h",
+    ],
+    "server": [
+        "base/*", "config/*", "kvpool/layout.h", "kvpool/arena.h", "engine/engine.h", "engine/text/text.h",
+        "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h",
+    ],
+}
+
+# Headers that other rooms must not see even where a pattern above would let them.
+PRIVATE = {"base/cgroup.h": "base", "config/option_table.h": "config"}
+
+# Third-party or dangerous system header -> files of the rooms that may include it.
+QUARANTINE = {
+    "microhttpd.h": ["server/*"],
+    "cjson/cJSON.h": ["base/json.c"],
+    "cJSON.h": ["base/json.c"],
+    "immintrin.h": ["engine/cpu/*_avx2.[ch]", "engine/cpu/*_avx512.[ch]"],
+    "pthread.h": ["base/thread.h", "base/thread.c", "base/ring.c", "engine/cpu/pool.c"],
+    "pcre2.h": ["engine/text/*"],
+    "utf8proc.h": ["engine/text/*"],
+    "threads.h": [],
+    "assert.h": [],
+    "check.h": [],
+    "setjmp.h": ["engine/text/template_int.h"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def allowed(name, patterns):
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def check_file(root, path):
+    room = path.parts[0]
+    text = (root / path).read_text(encoding="utf-8")
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start(2)) + 1
+        where = f"{path}:{line}"
+        quoted, name = match.group(1) == '"', match.group(2)
+        if quoted:
+            other = name.split("/")[0]
+            generated = not (root / name).exists() and "/" in name
+            if other not in tree.ROOMS or "/" not in name or ".." in name:
+                yield f'{where}: "{name}" is not written from the root of a room'
+            elif other != room and not allowed(name, ARROWS[room]):
+                yield f"{where}: {room} must not include {name}"
+            elif PRIVATE.get(name, room) != room:
+                yield f"{where}: {name} is private to {PRIVATE[name]}"
+            elif generated:
+                yield f"{where}: {name} does not exist"
+        elif name in QUARANTINE and not allowed(str(path), QUARANTINE[name]):
+            yield f"{where}: <{name}> is only for {', '.join(QUARANTINE[name]) or 'nobody'}"
+
+
+def check(root):
+    findings = []
+    for path in tree.files(root, ".c", ".h"):
+        if path.parts[0] in tree.ROOMS:
+            findings += check_file(root, path)
+    return findings
+
+
+if __name__ == "__main__":
+    tree.main(check)

@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""C files are as clang-format 14 writes them with .clang-format.
+
+Usage: format.py [ROOT]
+"""
+
+import subprocess
+
+import tree
+
+
+def check(root):
+    paths = [str(path) for path in tree.files(root, ".c", ".h")]
+    if not paths:
+        return []
+    result = subprocess.run(["clang-format", "--dry-run", *paths], cwd=root, capture_output=True, text=True,
+                            check=False)
+    if result.returncode != 0:
+        return [result.stderr.strip() or f"clang-format ended with {result.returncode}"]
+    named = sorted({line.split(":")[0] for line in result.stderr.split("\n") if ": warning: " in line})
+    return [f"{path}: run clang-format -i {path}" for path in named]
+
+
+if __name__ == "__main__":
+    tree.main(check)

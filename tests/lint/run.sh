@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# All lints over the repository, then the proof that each can fail. Exit status 1 when anything was found.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+export PYTHONDONTWRITEBYTECODE=1
+failed=0
+for lint in deps sizes banned names headers format selftest; do
+    if output=$(python3 "tests/lint/$lint.py" 2>&1); then
+        echo "lint $lint: passed${output:+ ($output)}"
+    else
+        echo "lint $lint: FAILED"
+        printf '%s\n' "$output" | sed 's/^/    /'
+        failed=1
+    fi
+done
+exit "$failed"

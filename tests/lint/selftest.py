@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Each lint finds what it is there for and lets sound files pass: made-up trees with one fault each."""
+
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import banned
+import deps
+import format as formatting
+import headers
+import names
+import sizes
+
+HEADER = "#ifndef BASE_X_H\n#define BASE_X_H\n\nint x(void);\n\n#endif\n"
+SOUND = {
+    "base/x.h": HEADER,
+    "base/x.c": '/* free(p) inside texts is no call. */\n#include "base/x.h"\n\n'
+                "#include <stdio.h>\n\nint x(void)\n{\n    return 0;\n}\n",
+    "server/y.c": '#include "base/x.h"\n#include <microhttpd.h>\n',
+    "tests/unit/base/test_x.c": "#include <check.h>\n",
+    "README.md": "See https://github.com/x/y and /v1/models, /tmp/millrace-x.\n",
+}
+
+# (lint, file, its text, part of the finding)
+FAULTS = [
+    (deps, "base/a.c", '#include "engine/engine.h"\n', "base must not include engine/engine.h"),
+    (deps, "config/a.c", '#include "kvpool/arena.h"\n', "config must not include"),
+    (deps, "engine/a.c", '#include "kvpool/pool.h"\n', "engine must not include kvpool/pool.h"),
+    (deps, "scheduler/a.c", '#include "server/http.h"\n', "scheduler must not include"),
+    (deps, "server/a.c", '#include "engine/model/gguf.h"\n', "server must not include engine/model/gguf.h"),
+    (deps, "server/a.c", '#include "base/cgroup.h"\n', "private to base"),
+    (deps, "base/a.c", '#include "x.h"\n', "not written from the root"),
+    (deps, "base/a.c", '#include "base/../base/x.h"\n', "not written from the root"),
+    (deps, "base/a.c", '#include "base/gone.h"\n', "does not exist"),
+    (deps, "base/a.c", "#include <microhttpd.h>\n", "<microhttpd.h> is only for server/*"),
+    (deps, "server/a.c", "#include <cjson/cJSON.h>\n", "only for base/json.c"),
+    (deps, "engine/cpu/a.c", "#  include <immintrin.h>\n", "only for engine/cpu/*_avx2.[ch]"),
+    (deps, "scheduler/a.c", "#include <pthread.h>\n", "only for base/thread.h"),
+    (deps, "server/a.c", "#include <assert.h>\n", "only for nobody"),
+    (sizes, "base/a.c", "int a(void)\n{\n" + "    x();\n" * 118 + "}\n", "a has 121 lines"),
+    (sizes, "tests/a.c", "int a(void)\n{\n" + "    x();\n" * 118 + "}\n", "a has 121 lines"),
+    (sizes, "base/a.h", "int a(void);\n" * 1501, "1501 lines are over"),
+    (sizes, "tests/py/a.py", "a = 1\n" * 1501, "1501 lines are over"),
+    (banned, "base/a.c", "void f(void) { strcpy(a, b); }\n", "'strcpy'"),
+    (banned, "base/a.c", "void f(void) { sprintf (a, b); }\n", "'sprintf'"),
+    (banned, "base/a.c", "int f(void) { return atoi(a); }\n", "'atoi'"),
+    (banned, "base/a.c", "void f(void) { strtok(a, b); }\n", "'strtok'"),
+    (banned, "engine/a.c", "void f(void) { p = malloc(1); }\n", "base/mem.h"),
+    (banned, "engine/a.c", "void f(void) { free(p); }\n", "base/mem.h"),
+    (banned, "engine/a.c", "void f(void) { printf(a); }\n", "standard output"),
+    (banned, "server/a.c", "void f(void) { exit(1); }\n", "only main may end"),
+    (banned, "server/a.c", "void f(void) { abort(); }\n", "use CHECK"),
+    (banned, "server/a.c", "void f(void) { setlocale(LC_ALL, a); }\n", "'setlocale'"),
+    (banned, "server/a.c", "struct MHD_PostProcessor *p;\n", "form bodies"),
+    (banned, "server/a.c", "void f(void) { getenv(a); }\n", "config/ only"),
+    (banned, "engine/a.c", "typedef struct { int x; } y;\n", "structs are named"),
+    (banned, "engine/a.c", "void f(void) { goto again; }\n", "fail: or out:"),
+    (banned, "tests/unit/base/test_a.c", "void f(void) { usleep(1); }\n", "wait for events"),
+    (banned, "engine/a.c", "/* TODO: later */\n", "belongs into an issue"),
+    (banned, "ARCHITECTURE.md", "Enough for now.\n", "say what holds"),
+    (banned, "README.md", "<" * 7 + " HEAD\n", "left unfinished"),
+    (names, "README.md", "in /ho" + "me/somebody/x\n", "path of one machine"),
+    (names, "deploy/run", "cd /wo" + "rk/x\n", "path of one machine"),
+    (names, "base/a.c", '"/t' + 'mp/x"\n', "path of one machine"),
+    (names, "README.md", "http:/" + "/mirror.internal.lan/x\n", "not among the public hosts"),
+    (headers, "base/a.h", "#ifndef BASE_A_H\n#define BASE_A_H\n\nsize_t a(void);\n\n#endif\n", "does not compile alone"),
+    (headers, "base/a.h", "#ifndef A_H\n#define A_H\n\n#endif\n", "the include guard is not BASE_A_H"),
+    (formatting, "base/a.c", "int  a;\n", "base/a.c: run clang-format"),
+]
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def findings_of(lint, extra):
+    with tempfile.TemporaryDirectory(prefix="millrace-lint-") as folder:
+        root = pathlib.Path(folder)
+        shutil.copy(pathlib.Path(__file__).resolve().parents[2] / ".clang-format", root)
+        for name, text in {**SOUND, **extra}.items():
+            write(root, name, text)
+        return lint.check(root)
+
+
+def main():
+    failures = []
+    lints = sorted({lint for lint, *_ in FAULTS}, key=lambda lint: lint.__name__)
+    for lint in lints:
+        found = findings_of(lint, {})
+        if found:
+            failures.append(f"{lint.__name__} finds in a sound tree: {found}")
+    for lint, name, text, part in FAULTS:
+        found = findings_of(lint, {name: text})
+        if len(found) != 1 or part not in found[0]:
+            failures.append(f"{lint.__name__} on {name} {text[:60]!r}: '{part}' is not what it finds: {found}")
+    for failure in failures:
+        print(failure)
+    print(f"{len(FAULTS)} faults, {len(lints)} lints")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
