@@ -52,8 +52,7 @@ def agent(server):
 def test_pydantic_ai_validates_the_whole_answer(agent, expected):
     result = agent.run_sync(PROMPT)
     assert result.output == expected[0]
-    usage = result.usage if not callable(result.usage) else result.usage()
-    assert (usage.input_tokens, usage.output_tokens) == (expected[1]["prompt_tokens"], LIMIT)
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (expected[1]["prompt_tokens"], LIMIT)
 
 
 def test_pydantic_ai_streams(agent, expected):
