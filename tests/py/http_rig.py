@@ -111,7 +111,7 @@ class Raw:
     def leave(self, how):
         {"fin": self.close, "rst": self.reset, "half": self.half_close}[how]()
 
-    def _more(self):
+    def more(self):
         try:
             data = self.sock.recv(65536)
         except ConnectionResetError as error:
@@ -122,13 +122,13 @@ class Raw:
 
     def until(self, mark):
         while mark not in self.buffer:
-            self._more()
+            self.more()
         head, self.buffer = self.buffer.split(mark, 1)
         return head
 
     def exactly(self, n):
         while len(self.buffer) < n:
-            self._more()
+            self.more()
         data, self.buffer = self.buffer[:n], self.buffer[n:]
         return data
 
@@ -136,7 +136,7 @@ class Raw:
         """All bytes until the server closes."""
         try:
             while True:
-                self._more()
+                self.more()
         except Closed:
             pass
         data, self.buffer = self.buffer, b""

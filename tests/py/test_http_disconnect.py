@@ -125,7 +125,7 @@ def one_random_request(server, rng, reference):
     """Leaves at random, or checks that the answer is the reference: company must not matter."""
     stream = rng.random() < 0.5
     stays = rng.random() < 0.3
-    fields = COMPLETION if stays else {**COMPLETION, "ignore_eos": True, "max_tokens": rng.choice([1, 50, 3000])}
+    fields = COMPLETION if stays else {**COMPLETION, "ignore_eos": True, "max_tokens": rng.choice([1, 50, 1000])}
     with server.raw() as c:
         c.request("POST", "/v1/completions", {**fields, "stream": stream})
         if stays:
@@ -134,8 +134,9 @@ def one_random_request(server, rng, reference):
             assert "".join(choice["text"] for choice in choices) == reference
             return
         try:
-            for _ in range(rng.randrange(4)):
-                c.exactly(rng.choice([1, 200, 600]))
+            for _ in range(rng.randrange(4) if stream else 0):
+                if not c.buffer.endswith(b"0\r\n\r\n"):
+                    c.more()
         except Closed:
             pass
         c.leave(rng.choice(["fin", "rst", "half"]))
@@ -162,8 +163,7 @@ def run_random_requests(server, n, seed, reference):
 
 
 def test_two_thousand_random_leavers_leak_nothing():
-    # 80 sequences of up to 3,016 positions at once: 16 clients, of which up to 64 have just left.
-    with start_fake("--kv-blocks", "16384", "--log.access", "false") as server:
+    with start_fake("--kv-blocks", "4200", "--log.access=false") as server:
         reference = server.complete().json["choices"][0]["text"]
         run_random_requests(server, 208, 1, reference)
         threads = server.n_threads()

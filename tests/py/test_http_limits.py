@@ -162,7 +162,7 @@ def test_comments_keep_a_waiting_stream_alive_without_a_blank_line():
 
 def test_a_client_that_does_not_read_is_paused_then_dropped_and_nobody_else_notices():
     options = ["--server.slow_client_timeout", "1s", "--server.sndbuf", "4KiB", "--limits.max_context", "100000"]
-    with start_fake(*options, "--kv-blocks", "100000", "--log.access", "false", step_ms=0) as server:
+    with start_fake(*options, "--kv-blocks", "100000", "--log.access=false", step_ms=0) as server:
         reference = server.complete(max_tokens=200, ignore_eos=True).json["choices"][0]["text"]
         rss = server.rss_kib()
         stalled = []
@@ -184,7 +184,7 @@ def test_a_client_that_does_not_read_is_paused_then_dropped_and_nobody_else_noti
 def test_a_slow_reader_still_gets_every_token():
     options = ["--server.sndbuf", "4KiB", "--limits.max_context", "100000", "--kv-blocks", "10000"]
     with start_fake(*options, step_ms=0) as server:
-        fields = {**ENDLESS, "max_tokens": 5000, "prompt": "x", "temperature": 0}
+        fields = {**ENDLESS, "max_tokens": 2500, "prompt": "x", "temperature": 0}
         whole = server.post("/v1/completions", fields).json["choices"][0]["text"]
         with server.raw(rcvbuf=2048) as c:
             c.request("POST", "/v1/completions", {**fields, "stream": True})
