@@ -205,7 +205,7 @@ START_TEST(nothing_is_lost_between_threads)
     ck_assert(metrics_value(m, COUNT, NULL) == 60000);
     double total = metrics_value(m, TIMES_BY_PATH, "in no series of its own");
     for (int i = 0; i < 100; i++) {
-        char value[32];
+        char value[64];
         snprintf(value, sizeof(value), "_count{path=\"p%d\"} 600\n", i);
         total += renders(m, value) ? 600 : 0;
     }
