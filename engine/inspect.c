@@ -1,192 +1,385 @@
-/* `millrace inspect`: what a GGUF file holds, what serving it would take, and everything in it that
- * is missing or unsupported. Main thread. */
-#include "engine/engine.h"
-
+/* `millrace inspect`: a model file in words. Called by main with the file's path; main thread.
+ *
+ * Sections come in a fixed order and each prints what it can; what does not fit together is gathered
+ * as problems and listed at the end, so that one look tells why a file cannot be served. */
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
-#include "config/settings.h"
-#include "engine/cpu/packed.h"
-#include "engine/model/gguf.h"
-#include "engine/model/hparams.h"
+#include "base/thread.h"
+#include "base/utf8.h"
+#include "engine/engine.h"
 #include "engine/model/weights.h"
+#include "kvpool/layout.h"
 
-static double mib(uint64_t n_bytes)
-{
-    return (double)n_bytes / (1 << 20);
-}
-
-static void print_file(const struct gguf *g, FILE *out)
-{
-    struct str s;
-    fprintf(out,
-            "file: GGUF version %u, %.1f MiB, %" PRIu64 " metadata values, %" PRIu64
-            " tensors, alignment %u\n",
-            g->version, mib(g->n_bytes), g->n_values, g->n_tensors, g->alignment);
-    if (gguf_string(g, "general.architecture", &s))
-        fprintf(out, "architecture: %.*s\n", (int)s.len, s.ptr);
-    if (gguf_string(g, "general.name", &s))
-        fprintf(out, "name: %.*s\n", (int)s.len, s.ptr);
-}
-
-/* One line a tensor type that occurs. */
-static void print_types(const struct gguf *g, FILE *out)
-{
-    for (uint64_t i = 0; i < g->n_tensors; i++) {
-        uint32_t type = g->tensor[i].type;
-        uint64_t n = 0, n_bytes = 0, weights = 0;
-        bool first = true;
-        for (uint64_t j = 0; j < g->n_tensors; j++) {
-            const struct gguf_tensor *t = &g->tensor[j];
-            if (t->type != type)
-                continue;
-            first = first && j >= i;
-            n++;
-            n_bytes += t->n_bytes;
-            weights += t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
-        }
-        if (first)
-            fprintf(out, "tensors: %-6s %4" PRIu64 " tensors %13" PRIu64 " weights %9.1f MiB%s\n",
-                    quant_name(type), n, weights, mib(n_bytes),
-                    quant_supported(type) ? "" : " (type not supported)");
-    }
-}
-
-static void print_hparams(const struct hparams *h, FILE *out)
-{
-    static const char *const scaling[] = {"none", "linear", "llama3", "yarn"};
-    fprintf(out, "shape: %u layers, width %u, feed-forward %u, vocabulary %u, context %u\n",
-            h->n_layers, h->n_embd, h->n_ff, h->n_vocab, h->n_ctx_train);
-    fprintf(out, "attention: %u heads, %u KV heads, head size %u\n", h->n_heads, h->n_kv_heads,
-            h->head_dim);
-    fprintf(out, "rope: %s, %u of %u components, base %g, scaling %s",
-            h->rope_kind == ROPE_NEOX ? "half-split" : "neighbours", h->rope_dims, h->head_dim,
-            (double)h->rope_base, scaling[h->scaling]);
-    if (h->scaling != ROPE_SCALING_NONE)
-        fprintf(out, " factor %g, original context %u", (double)h->scaling_factor,
-                h->scaling_orig_ctx);
-    fprintf(out, "\nnorm epsilon: %g\nembeddings: %s\n", (double)h->rms_eps,
-            h->tied_embeddings ? "tied to the output" : "separate from the output");
-}
-
-static void print_text(const struct gguf *g, FILE *out)
-{
-    struct err why;
-    struct str s;
-    struct tokenizer *t = NULL;
-    if (tokenizer_new(g, &t, &why) == OK) {
-        uint32_t n;
-        const int32_t *stop = tokenizer_stop_tokens(t, &n);
-        struct str model = STR_LIT("?"), pre = STR_LIT("default");
-        gguf_string(g, "tokenizer.ggml.model", &model);
-        gguf_string(g, "tokenizer.ggml.pre", &pre);
-        fprintf(out, "tokenizer: %.*s, pre %.*s, %u tokens, bos %d%s, eos %d, end of generation:",
-                (int)model.len, model.ptr, (int)pre.len, pre.ptr, tokenizer_n_vocab(t),
-                tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "", tokenizer_eos(t));
-        for (uint32_t i = 0; i < n; i++) {
-            struct str text = tokenizer_text(t, stop[i]);
-            fprintf(out, " %d %.*s", stop[i], (int)text.len, text.ptr);
-        }
-        fprintf(out, "\n");
-        tokenizer_free(t);
-    } else {
-        fprintf(out, "problem: %s\n", why.text);
-    }
-    if (!gguf_string(g, "tokenizer.chat_template", &s)) {
-        fprintf(out, "chat template: none\n");
-        return;
-    }
-    struct chat_template *template = NULL;
-    enum status st = template_new(s, &template, &why);
-    fprintf(out, "chat template: %zu bytes\n", s.len);
-    if (st == OK)
-        template_free(template);
-    else
-        fprintf(out, "problem: chat template: %s\n", why.text);
-}
-
-static uint64_t packed_size(const struct gguf_tensor *t)
-{
-    struct packed p;
-    packed_plan(&p, t);
-    return packed_bytes(&p);
-}
-
-static void print_memory(const struct hparams *h, const struct weights *w, FILE *out)
-{
-    uint64_t n_bytes = packed_size(w->output);
-    struct kv_layout f16, f32;
-    struct settings s;
-    struct err e;
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        const struct layer_weights *l = &w->layer[i];
-        const struct gguf_tensor *all[] = {l->q, l->k, l->v, l->attn_out, l->gate, l->up, l->down};
-        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
-            n_bytes += packed_size(all[j]);
-    }
-    fprintf(out, "memory: %.1f MiB of weights once repacked", mib(n_bytes));
-    if (w->output != w->token_embd)
-        fprintf(out, " and %.1f MiB of embeddings in the file", mib(w->token_embd->n_bytes));
-    fprintf(out, "\n");
-    settings_init(&s);
-    uint32_t n_slots = (uint32_t)s.kv_block_tokens;
-    settings_release(&s);
-    if (kv_layout_init(&f16, h->n_layers, h->n_kv_heads, h->head_dim, n_slots, KV_F16, &e) != OK ||
-        kv_layout_init(&f32, h->n_layers, h->n_kv_heads, h->head_dim, n_slots, KV_F32, &e) != OK)
-        return;
-    fprintf(out,
-            "kv cache: %zu bytes a token in f16 (%.1f MiB for a full context of %u), %zu in f32\n",
-            f16.bytes_per_token, mib((uint64_t)f16.bytes_per_token * h->n_ctx_train),
-            h->n_ctx_train, f32.bytes_per_token);
-}
-
-/* Prints each line of what binding found with a label. */
-static void print_problems(const struct buf *problems, FILE *out)
-{
-    struct str s = buf_str(problems);
-    size_t start = 0;
-    for (size_t i = 0; i <= s.len; i++) {
-        if (i < s.len && s.ptr[i] != '\n')
-            continue;
-        if (i > start)
-            fprintf(out, "problem: %.*s\n", (int)(i - start), s.ptr + start);
-        start = i + 1;
-    }
-}
-
-static bool print_model(const struct gguf *g, FILE *out)
-{
+struct inspection {
+    const struct gguf *g;
+    FILE *out;
+    struct buf problems; /* owns; one line each */
     struct hparams h;
-    struct weights w = {0};
-    struct buf problems = {0};
-    struct err why;
-    if (hparams_read(g, &h, &why) != OK) {
-        fprintf(out, "problem: %s\n", why.text);
-        return false;
+    bool has_hparams;
+    uint64_t tensor_bytes;
+};
+
+static void add_problem(struct inspection *in, const struct err *e)
+{
+    buf_printf(&in->problems, "%s\n", e->text);
+}
+
+/* Text of the file for a terminal: valid UTF-8, no control characters, at most max bytes. */
+static void print_text(FILE *out, struct str s, size_t max)
+{
+    struct buf clean = {0};
+    bool cut = s.len > max;
+    s.len = cut ? max : s.len;
+    utf8_add_lossy(&clean, s);
+    for (size_t i = 0; i < clean.len; i++) {
+        unsigned char c = (unsigned char)clean.ptr[i];
+        bool c1 = c == 0xc2 && i + 1 < clean.len && (unsigned char)clean.ptr[i + 1] < 0xa0;
+        fputc(c < ' ' || c == 127 || c1 ? '?' : c, out);
+        i += c1;
     }
-    print_hparams(&h, out);
-    bool bound = weights_bind(g, &h, &w, &problems, &why) == OK;
-    if (bound)
-        print_memory(&h, &w, out);
-    print_problems(&problems, out);
-    if (!bound && problems.len == 0)
-        fprintf(out, "problem: %s\n", why.text);
-    buf_release(&problems);
-    weights_release(&w);
-    return bound;
+    if (cut)
+        fputs("...", out);
+    buf_release(&clean);
+}
+
+static void print_mib(FILE *out, uint64_t n_bytes)
+{
+    fprintf(out, "%" PRIu64 " bytes (%.1f MiB)", n_bytes, (double)n_bytes / (1 << 20));
+}
+
+/* ---- file and hyperparameters ---- */
+
+static void print_string(struct inspection *in, const char *label, const char *key)
+{
+    struct str s;
+    if (!gguf_string(in->g, key, &s))
+        return;
+    fprintf(in->out, "  %-24s ", label);
+    print_text(in->out, s, 200);
+    fputc('\n', in->out);
+}
+
+static void print_file(struct inspection *in, const char *path)
+{
+    fprintf(in->out, "file\n  %-24s %s\n  %-24s ", "path", path, "size");
+    print_mib(in->out, in->g->n_bytes);
+    fprintf(in->out,
+            "\n  %-24s gguf version %u, alignment %u, %" PRIu64 " values, %" PRIu64 " tensors\n",
+            "format", in->g->version, in->g->alignment, in->g->n_values, in->g->n_tensors);
+    print_string(in, "name", "general.name");
+    print_string(in, "licence", "general.license");
+}
+
+static void print_whole(struct inspection *in, const char *label, uint64_t value)
+{
+    fprintf(in->out, "  %-24s %" PRIu64 "\n", label, value);
+}
+
+static void print_real(struct inspection *in, const char *label, double value)
+{
+    fprintf(in->out, "  %-24s %g\n", label, value);
+}
+
+static void print_rope(struct inspection *in)
+{
+    static const char *const kinds[] = {
+        [ROPE_NORMAL] = "neighbouring components", [ROPE_NEOX] = "halves of the head"};
+    static const char *const scalings[] = {[ROPE_SCALING_NONE] = "none",
+                                           [ROPE_SCALING_LINEAR] = "linear",
+                                           [ROPE_SCALING_LLAMA3] = "llama3",
+                                           [ROPE_SCALING_YARN] = "yarn"};
+    const struct hparams *h = &in->h;
+    fprintf(in->out, "  %-24s %u of %u dimensions, %s\n", "rope", h->rope_dims, h->head_dim,
+            kinds[h->rope_kind]);
+    print_real(in, "rope base", (double)h->rope_base);
+    fprintf(in->out, "  %-24s %s", "rope scaling", scalings[h->scaling]);
+    if (h->scaling != ROPE_SCALING_NONE)
+        fprintf(in->out, ", factor %g, trained at %u", (double)h->scaling_factor,
+                h->scaling_orig_ctx);
+    fputc('\n', in->out);
+}
+
+static void print_sampling(struct inspection *in)
+{
+    const struct hparams *h = &in->h;
+    if (!isnan(h->sampling_temperature))
+        print_real(in, "sampling temperature", (double)h->sampling_temperature);
+    if (h->sampling_top_k >= 0)
+        print_whole(in, "sampling top_k", (uint64_t)h->sampling_top_k);
+    if (!isnan(h->sampling_top_p))
+        print_real(in, "sampling top_p", (double)h->sampling_top_p);
+    if (!isnan(h->sampling_min_p))
+        print_real(in, "sampling min_p", (double)h->sampling_min_p);
+}
+
+static void print_hparams(struct inspection *in)
+{
+    const struct hparams *h = &in->h;
+    print_whole(in, "layers", h->n_layers);
+    print_whole(in, "embedding length", h->n_embd);
+    print_whole(in, "feed-forward length", h->n_ff);
+    print_whole(in, "heads", h->n_heads);
+    print_whole(in, "kv heads", h->n_kv_heads);
+    print_whole(in, "head size", h->head_dim);
+    print_whole(in, "vocabulary", h->n_vocab);
+    print_whole(in, "context length", h->n_ctx_train);
+    print_real(in, "rms epsilon", (double)h->rms_eps);
+    print_rope(in);
+    fprintf(in->out, "  %-24s %s\n", "output matrix",
+            h->tied_embeddings ? "the embeddings" : "its own");
+    print_sampling(in);
+}
+
+static void print_scalar(FILE *out, const struct gguf *g, const struct gguf_value *v,
+                         const char *key)
+{
+    uint64_t whole;
+    double real;
+    bool flag;
+    struct str text;
+    if (v->type == GGUF_ARRAY)
+        fprintf(out, "[%" PRIu64 " elements]", v->n);
+    else if (gguf_string(g, key, &text))
+        print_text(out, text, 100);
+    else if (gguf_bool(g, key, &flag))
+        fputs(flag ? "true" : "false", out);
+    else if (gguf_u64(g, key, &whole))
+        fprintf(out, "%" PRIu64, whole);
+    else if (gguf_f64(g, key, &real))
+        fprintf(out, "%g", real);
+}
+
+/* The metadata of the architecture as it stands in the file, when it could not be understood. */
+static void print_raw_hparams(struct inspection *in, struct str architecture)
+{
+    char key[128];
+    for (uint64_t i = 0; i < in->g->n_values; i++) {
+        const struct gguf_value *v = &in->g->value[i];
+        if (!str_starts(v->key, architecture) || v->key.len <= architecture.len + 1 ||
+            v->key.ptr[architecture.len] != '.' || v->key.len >= sizeof(key))
+            continue;
+        gguf_printable(v->key, key, sizeof(key));
+        fprintf(in->out, "  %-40s ", key + architecture.len + 1);
+        print_scalar(in->out, in->g, v, key);
+        fputc('\n', in->out);
+    }
+}
+
+static void print_architecture(struct inspection *in)
+{
+    struct str name = {"", 0};
+    struct err e;
+    gguf_string(in->g, "general.architecture", &name);
+    in->has_hparams = hparams_read(in->g, &in->h, &e) == OK;
+    if (!in->has_hparams)
+        add_problem(in, &e);
+    fputs("\narchitecture\n  ", in->out);
+    fprintf(in->out, "%-24s ", "name");
+    print_text(in->out, name, 64);
+    fputs(hparams_supported(name) ? "\n" : " (not supported yet)\n", in->out);
+    if (in->has_hparams)
+        print_hparams(in);
+    else if (name.len)
+        print_raw_hparams(in, name);
+}
+
+/* ---- tensors ---- */
+
+enum { MAX_TYPES = 64 }; /* numbers above are counted together in the last row */
+
+static void print_tensors(struct inspection *in)
+{
+    uint64_t count[MAX_TYPES] = {0}, n_bytes[MAX_TYPES] = {0}, weights = 0;
+    for (uint64_t i = 0; i < in->g->n_tensors; i++) {
+        const struct gguf_tensor *t = &in->g->tensor[i];
+        uint32_t row = (uint32_t)t->type < MAX_TYPES ? (uint32_t)t->type : MAX_TYPES - 1;
+        count[row]++;
+        n_bytes[row] += t->n_bytes;
+        in->tensor_bytes += t->n_bytes;
+        weights += t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
+    }
+    fputs("\ntensors\n", in->out);
+    for (uint32_t row = 0; row < MAX_TYPES; row++)
+        if (count[row])
+            fprintf(in->out, "  %-8s %6" PRIu64 " tensors %14" PRIu64 " bytes%s\n", quant_name(row),
+                    count[row], n_bytes[row], quant_supported(row) ? "" : " (not supported)");
+    fprintf(in->out, "  %-8s %6" PRIu64 " tensors %14" PRIu64 " bytes, %" PRIu64 " weights\n",
+            "all", in->g->n_tensors, in->tensor_bytes, weights);
+}
+
+static void check_weights(struct inspection *in)
+{
+    struct weights w;
+    struct err e;
+    if (in->has_hparams && weights_bind(in->g, &in->h, &w, &in->problems, &e) == OK)
+        weights_release(&w);
+}
+
+/* ---- tokenizer and template ---- */
+
+static void print_token(struct inspection *in, const struct tokenizer *t, const char *label,
+                        int32_t token)
+{
+    fprintf(in->out, "  %-24s ", label);
+    if (token < 0) {
+        fputs("none\n", in->out);
+        return;
+    }
+    fprintf(in->out, "%" PRId32 " ", token);
+    print_text(in->out, tokenizer_text(t, token), 64);
+    fputc('\n', in->out);
+}
+
+static void print_tokenizer_facts(struct inspection *in, const struct tokenizer *t)
+{
+    uint32_t n_stop;
+    const int32_t *stop = tokenizer_stop_tokens(t, &n_stop);
+    print_whole(in, "tokens", tokenizer_n_vocab(t));
+    print_token(in, t, "begins with", tokenizer_bos(t));
+    print_token(in, t, "ends with", tokenizer_eos(t));
+    fprintf(in->out, "  %-24s begin %s, end %s\n", "added to prompts",
+            tokenizer_adds_bos(t) ? "yes" : "no", tokenizer_adds_eos(t) ? "yes" : "no");
+    for (uint32_t i = 0; i < n_stop; i++)
+        print_token(in, t, i ? "" : "generation stops at", stop[i]);
+}
+
+/* Parts that a kind of vocabulary cannot do without. */
+static const struct part {
+    const char *model; /* tokenizer.ggml.model, NULL for every one */
+    const char *key;
+} parts[] = {
+    {NULL, "tokenizer.ggml.model"},     {NULL, "tokenizer.ggml.tokens"},
+    {"gpt2", "tokenizer.ggml.pre"},     {"gpt2", "tokenizer.ggml.merges"},
+    {"llama", "tokenizer.ggml.scores"}, {"llama", "tokenizer.ggml.token_type"},
+};
+
+/* How many are missing. */
+static uint32_t list_missing_parts(struct inspection *in, struct str model)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (parts[i].model && !str_eq_c(model, parts[i].model))
+            continue;
+        if (gguf_find(in->g, parts[i].key))
+            continue;
+        buf_printf(&in->problems, "%s is missing\n", parts[i].key);
+        n++;
+    }
+    return n;
+}
+
+static void print_tokenizer(struct inspection *in)
+{
+    struct str model = {"", 0};
+    struct tokenizer *t;
+    struct err e;
+    fputs("\ntokenizer\n", in->out);
+    print_string(in, "model", "tokenizer.ggml.model");
+    print_string(in, "pre-tokenizer", "tokenizer.ggml.pre");
+    gguf_string(in->g, "tokenizer.ggml.model", &model);
+    uint32_t n_missing = list_missing_parts(in, model);
+    if (tokenizer_new(in->g, &t, &e) == OK) {
+        print_tokenizer_facts(in, t);
+        tokenizer_free(t);
+        return;
+    }
+    const struct gguf_value *tokens = gguf_find(in->g, "tokenizer.ggml.tokens");
+    if (tokens && tokens->type == GGUF_ARRAY)
+        print_whole(in, "tokens", tokens->n);
+    if (n_missing == 0) /* else the tokenizer only says one of them again */
+        add_problem(in, &e);
+}
+
+static void print_template(struct inspection *in)
+{
+    struct str source;
+    struct chat_template *t;
+    struct err e;
+    fputs("\nchat template\n", in->out);
+    if (!gguf_string(in->g, "tokenizer.chat_template", &source)) {
+        fputs("  none: the chat endpoint needs one from --chat-template\n", in->out);
+        return;
+    }
+    if (template_new(source, &t, &e) == OK) {
+        fprintf(in->out, "  %zu bytes, parses\n", source.len);
+        template_free(t);
+        return;
+    }
+    fprintf(in->out, "  %zu bytes, does not parse\n", source.len);
+    err_prefix(&e, "chat template");
+    add_problem(in, &e);
+}
+
+/* ---- memory ---- */
+
+static void print_plan(struct inspection *in)
+{
+    enum { DEFAULT_BLOCK_TOKENS = 16 };
+    struct kv_layout f16, f32;
+    struct err e;
+    const struct hparams *h = &in->h;
+    if (!in->has_hparams || in->g->n_tensors == 0)
+        return;
+    if (kv_layout_init(&f16, h->n_layers, h->n_kv_heads, h->head_dim, DEFAULT_BLOCK_TOKENS, KV_F16,
+                       &e) != OK ||
+        kv_layout_init(&f32, h->n_layers, h->n_kv_heads, h->head_dim, DEFAULT_BLOCK_TOKENS, KV_F32,
+                       &e) != OK) {
+        add_problem(in, &e);
+        return;
+    }
+    uint64_t limit = thread_memory_limit();
+    uint64_t room = limit > in->tensor_bytes ? limit - in->tensor_bytes : 0;
+    fputs("\nmemory\n", in->out);
+    fprintf(in->out, "  %-24s ", "weights");
+    print_mib(in->out, in->tensor_bytes);
+    fprintf(in->out, "\n  %-24s %zu bytes a token (f16), %zu (f32)\n", "kv", f16.bytes_per_token,
+            f32.bytes_per_token);
+    fprintf(in->out, "  %-24s ", "kv of a full context");
+    print_mib(in->out, (uint64_t)f16.bytes_per_token * h->n_ctx_train);
+    fprintf(in->out, "\n  %-24s %zu tokens (f16)\n", "1 GiB of kv holds",
+            ((size_t)1 << 30) / f16.block_bytes * DEFAULT_BLOCK_TOKENS);
+    fprintf(in->out, "  %-24s ", "memory of this machine");
+    print_mib(in->out, limit);
+    fprintf(in->out, ": beside the weights %" PRIu64 " tokens (f16)\n",
+            room / f16.block_bytes * DEFAULT_BLOCK_TOKENS);
+}
+
+static void print_problems(struct inspection *in)
+{
+    struct str s = buf_str(&in->problems);
+    fputs("\nmissing or unsupported\n", in->out);
+    if (s.len == 0)
+        fputs("  nothing: this file can be served\n", in->out);
+    for (size_t start = 0; start < s.len;) {
+        const char *end = memchr(s.ptr + start, '\n', s.len - start);
+        size_t n = end ? (size_t)(end - s.ptr) - start : s.len - start;
+        fputs("  ", in->out);
+        print_text(in->out, (struct str){s.ptr + start, n}, ERR_TEXT_CAP);
+        fputc('\n', in->out);
+        start += n + 1;
+    }
 }
 
 enum status engine_inspect(const char *path, FILE *out, struct err *e)
 {
     struct gguf *g;
     enum status st = gguf_open(path, &g, e);
-    if (st != OK)
+    if (st)
         return st;
-    print_file(g, out);
-    print_types(g, out);
-    bool servable = print_model(g, out);
-    print_text(g, out);
-    fprintf(out, "can be served: %s\n", servable ? "yes" : "no");
+    struct inspection in = {.g = g, .out = out};
+    print_file(&in, path);
+    print_architecture(&in);
+    print_tensors(&in);
+    check_weights(&in);
+    print_tokenizer(&in);
+    print_template(&in);
+    print_plan(&in);
+    print_problems(&in);
+    buf_release(&in.problems);
     gguf_close(g);
     return OK;
 }
