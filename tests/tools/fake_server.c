@@ -187,7 +187,10 @@ int main(int argc, char **argv)
                                        .max_context = max_context,
                                        .n_vocab = fake.n_vocab,
                                        .created = clock_unix_s()};
-    must(server_new(&set, "0.0.0", metrics, aliases, 1, &srv, &e), &e);
+    bool named = set.model_alias.n > 0;
+    must(server_new(&set, "0.0.0", metrics, named ? set.model_alias.item : aliases,
+                    named ? set.model_alias.n : 1, &srv, &e),
+         &e);
     must(server_listen(srv, &e), &e);
     server_set_model(srv, &model);
     printf("url http://%s:%u\n", set.host, srv->port);
