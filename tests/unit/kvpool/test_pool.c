@@ -1,9 +1,9 @@
 /* Blocks, tables, forks, claims: the life of a block, and every abort on misuse. */
-#include <check.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/run_suite.h"
 #include "base/mem.h"
 #include "kvpool/kvpool.h"
 
@@ -273,9 +273,5 @@ int main(void)
     tcase_add_test_raise_signal(tc, taking_more_than_was_promised_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, releasing_a_pool_in_use_aborts, SIGABRT);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

@@ -2,7 +2,6 @@
 #ifndef TESTS_SCHEDULER_RIG_H
 #define TESTS_SCHEDULER_RIG_H
 
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "engine/fake/fake.h"
 #include "scheduler/sched.h"
+#include "tests/unit/run_suite.h"
 
 struct rig {
     struct kv_arena arena; /* no bytes: the fake keeps its own slots */
@@ -133,21 +133,21 @@ static inline void seen_release(struct seen *o)
 
 static inline void seen_event(struct seen *o, const struct event *ev)
 {
-    ck_assert_msg(o->n_end == 0, "an event after EVENT_END");
-    ck_assert_uint_lt(ev->choice, 64);
+    EXPECT(o->n_end == 0);
+    EXPECT(ev->choice < 64);
     if (ev->type == EVENT_TOKEN) {
-        ck_assert_msg(o->reason[ev->choice] == FINISH_NONE, "a token after EVENT_FINISH");
-        ck_assert_uint_lt(o->n_token[ev->choice], o->cap);
+        EXPECT(o->reason[ev->choice] == FINISH_NONE);
+        EXPECT(o->n_token[ev->choice] < o->cap);
         o->token[ev->choice * o->cap + o->n_token[ev->choice]++] = ev->token;
     } else if (ev->type == EVENT_PROMPT) {
         o->n_prompt_events++;
     } else if (ev->type == EVENT_FINISH) {
-        ck_assert_int_eq(o->reason[ev->choice], FINISH_NONE);
+        EXPECT(o->reason[ev->choice] == FINISH_NONE);
         o->reason[ev->choice] = ev->reason;
         o->stop_token[ev->choice] = ev->stop_token;
         o->n_finish++;
     } else {
-        ck_assert_int_eq(ev->type, EVENT_END);
+        EXPECT(ev->type == EVENT_END);
         o->n_end++;
         o->status = ev->status;
         o->end = *ev;
@@ -161,7 +161,7 @@ static inline uint32_t seen_read(struct seen *o, struct request *r, uint32_t n)
     uint32_t i = 0, n_bytes;
     const struct event *ev;
     for (; i < n && (ev = byte_ring_peek(&r->ring, &n_bytes)) != NULL; i++) {
-        ck_assert_uint_ge(n_bytes, sizeof(*ev));
+        EXPECT(n_bytes >= sizeof(*ev));
         seen_event(o, ev);
         byte_ring_pop(&r->ring);
     }

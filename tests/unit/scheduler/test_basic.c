@@ -82,9 +82,5 @@ int main(void)
     tcase_add_test(tc, a_request_gets_its_tokens_one_finish_and_one_end);
     tcase_add_loop_test(tc, choices_share_the_prompt_and_equal_separate_runs, 0, 10);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

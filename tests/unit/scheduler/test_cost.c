@@ -1,7 +1,7 @@
 /* The cost model learns the line it is shown, keeps it, and never gives nonsense. */
-#include <check.h>
 #include <stdlib.h>
 
+#include "tests/unit/run_suite.h"
 #include "base/clock.h"
 #include "scheduler/cost.h"
 
@@ -115,9 +115,5 @@ int main(void)
     tcase_add_test(tc, a_stopped_process_does_not_blow_the_model_up);
     tcase_add_test(tc, wild_times_never_give_a_negative_or_endless_cost);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

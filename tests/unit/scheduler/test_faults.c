@@ -155,9 +155,5 @@ int main(void)
     tcase_add_test(tc, a_missed_tail_copy_in_a_fork_shows_in_the_tags);
     tcase_add_test(tc, a_lost_claim_fails_the_audit);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

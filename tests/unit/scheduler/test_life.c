@@ -642,9 +642,5 @@ int main(void)
     tcase_add_test(tc, steps_allocate_nothing);
     tcase_add_test(tc, internal_waste_is_at_most_two_percent_at_mean_live_length_441);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

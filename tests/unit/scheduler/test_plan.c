@@ -241,6 +241,8 @@ START_TEST(a_full_ring_pauses_its_own_sequence_only)
     struct seen o[2];
     for (uint32_t i = 0; i < 2; i++) {
         r[i] = rig_random(&g, i + 1, 10, 800);
+        byte_ring_release(&r[i]->ring);
+        byte_ring_init(&r[i]->ring, 1u << 13);
         seen_init(&o[i], r[i]);
         rig_submit(&g, r[i]);
     }
@@ -317,9 +319,5 @@ int main(void)
     tcase_add_test(tc, a_full_ring_pauses_its_own_sequence_only);
     tcase_add_test(tc, scored_prompts_keep_within_the_outputs_and_the_ring);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

@@ -118,7 +118,7 @@ static bool expect_choice(struct world *w, const struct live *l, uint32_t choice
             return false;
         h[r->n_prompt + n] = token;
         if (n < l->seen.n_token[choice])
-            ck_assert_int_eq(l->seen.token[choice * l->seen.cap + n], token);
+            EXPECT(l->seen.token[choice * l->seen.cap + n] == token);
         n++;
         for (uint32_t i = 0; i < r->n_stop_tokens && n > r->min_tokens; i++)
             reason = r->stop_tokens[i] == token ? FINISH_STOP : reason;
@@ -209,7 +209,7 @@ static void audit(struct world *w)
     sched_audit(w->g.s);
     for (uint32_t i = p->free_head; i != KV_NO_BLOCK; i = p->block[i].next_free)
         fake_poison(w->g.be, i);
-    ck_assert_uint_eq(fake_tag_mismatches(w->g.be), 0);
+    EXPECT(fake_tag_mismatches(w->g.be) == 0);
 }
 
 static void one_op(struct world *w)
@@ -285,9 +285,5 @@ int main(void)
     tcase_add_loop_test(tc, any_order_of_operations_gives_each_request_its_own_tokens_once, 0,
                         N_SEEDS);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(suite);
 }

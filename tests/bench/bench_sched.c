@@ -1,0 +1,192 @@
+/* Cost of the scheduler itself, without any model: prints, never judges.
+ *
+ *   bench_sched [steps]
+ *
+ * For 64, 256 and 1,024 running sequences that decode: time of planning a step (with its blocks), of
+ * retiring it (tokens to events), and of a whole turn with waking; mean and 99th percentile. Then the
+ * cost of letting in and ending one request. The backend answers at once. CPU time of the thread: what
+ * others do on the machine does not count. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "scheduler/sched.h"
+
+enum { PROMPT = 100, MAX_OUT = 4000, MAX_STEPS = 3000 };
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static struct batch *in_flight;
+
+static enum status submit(struct backend *be, struct batch *b, struct err *e)
+{
+    (void)be, (void)e;
+    for (uint32_t i = 0; i < b->n_outs; i++)
+        b->out[i].job.token = 7;
+    in_flight = b;
+    return OK;
+}
+
+static enum status collect(struct backend *be, struct batch **b, struct err *e)
+{
+    (void)be, (void)e;
+    *b = in_flight;
+    return OK;
+}
+
+static enum status copy_block(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+{
+    (void)be, (void)src, (void)dst, (void)e;
+    return OK;
+}
+
+static void close_nothing(struct backend *be)
+{
+    (void)be;
+}
+
+static const struct backend_ops ops = {submit, collect, copy_block, close_nothing};
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_times(const char *what, uint64_t *ns, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += ns[i];
+    qsort(ns, n, sizeof(*ns), by_value);
+    printf("  %-8s mean %8.2f us   p50 %8.2f   p99 %8.2f\n", what, (double)sum / n / 1e3,
+           (double)ns[n / 2] / 1e3, (double)ns[n * 99 / 100] / 1e3);
+}
+
+static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n_running)
+{
+    struct sched_limits limits = {.max_running = n_running,
+                                  .max_queued = n_running,
+                                  .max_batch_tokens = 2 * n_running + 512,
+                                  .chunk_max = 512,
+                                  .step_target_ms = 200,
+                                  .max_context = 8192};
+    struct kv_layout layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    struct sched *s;
+    struct err e;
+    *arena = (struct kv_arena){.block_bytes = 64, .n_blocks = n_running * 300};
+    *be = (struct backend){.ops = &ops,
+                           .layout = layout,
+                           .arena = arena,
+                           .limits = {8192, 8192, 8192},
+                           .n_vocab = 100};
+    CHECKF(sched_new(&limits, be, arena, &layout, NULL, NULL, &s, &e) == OK, "%s", e.text);
+    return s;
+}
+
+static struct request *make_request(uint32_t n_prompt, uint32_t max_tokens)
+{
+    struct request *r = request_new(1u << 12);
+    r->prompt = mem_zalloc(n_prompt * sizeof(int32_t));
+    r->n_prompt = n_prompt;
+    r->max_tokens = max_tokens;
+    return r;
+}
+
+static void read_all(struct request *r)
+{
+    uint32_t n;
+    while (byte_ring_peek(&r->ring, &n))
+        byte_ring_pop(&r->ring);
+}
+
+static void bench_decode(uint32_t n_running, uint32_t n_steps)
+{
+    struct backend be;
+    struct kv_arena arena;
+    struct sched *s = make(&be, &arena, n_running);
+    struct request **r = mem_alloc(n_running * sizeof(struct request *));
+    static uint64_t plan[MAX_STEPS], retire[MAX_STEPS], turn[MAX_STEPS];
+    struct err e;
+    for (uint32_t i = 0; i < n_running; i++) {
+        r[i] = make_request(PROMPT, MAX_OUT);
+        CHECK(sched_submit(s, r[i], NULL, &e) == OK);
+    }
+    while (s->n_running < n_running || s->n_prefill_rows > 0) {
+        sched_turn(s);
+        for (uint32_t i = 0; i < n_running; i++)
+            read_all(r[i]);
+    }
+    for (uint32_t k = 0; k < n_steps; k++) {
+        uint64_t t0 = now_ns();
+        plan_step(s);
+        uint64_t t1 = now_ns();
+        submit(&be, &s->batch, &e);
+        uint64_t t2 = now_ns();
+        s->now_ns = t2;
+        retire_step(s);
+        emit_wake(s);
+        uint64_t t3 = now_ns();
+        plan[k] = t1 - t0;
+        retire[k] = t3 - t2;
+        CHECK(s->batch.n_rows == n_running);
+        for (uint32_t i = 0; i < n_running; i++)
+            read_all(r[i]);
+        t0 = now_ns();
+        sched_turn(s);
+        turn[k] = now_ns() - t0;
+        for (uint32_t i = 0; i < n_running; i++)
+            read_all(r[i]);
+    }
+    printf("%u running sequences, %u steps\n", n_running, n_steps);
+    print_times("plan", plan, n_steps);
+    print_times("retire", retire, n_steps);
+    print_times("turn", turn, n_steps);
+    sched_stop(s);
+    for (uint32_t i = 0; i < n_running; i++)
+        request_unref(r[i]);
+    mem_free(r);
+    sched_free(s);
+}
+
+/* One prompt of 1,024 tokens in, one token out: all of the scheduler's work for it. */
+static void bench_request(uint32_t n)
+{
+    struct backend be;
+    struct kv_arena arena;
+    struct sched *s = make(&be, &arena, 64);
+    static uint64_t took[MAX_STEPS];
+    struct err e;
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *r = make_request(1024, 1);
+        uint64_t t0 = now_ns();
+        CHECK(sched_submit(s, r, NULL, &e) == OK);
+        while (s->n_queued || s->active || i + 1 > s->n_tickets)
+            sched_turn(s);
+        took[i] = now_ns() - t0;
+        request_unref(r);
+    }
+    printf("one request of 1,024 prompt tokens and 1 output token (submit to end)\n");
+    print_times("request", took, n);
+    sched_stop(s);
+    sched_free(s);
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t n_steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1000;
+    if (n_steps < 1 || n_steps > MAX_STEPS / 2)
+        n_steps = 1000;
+    bench_decode(64, n_steps);
+    bench_decode(256, n_steps);
+    bench_decode(1024, n_steps);
+    bench_request(n_steps);
+    return 0;
+}
