@@ -13,16 +13,27 @@
 #include "engine/model/quant.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 };
 
 struct gguf_value {
-    struct str key;            /* borrows from the mapping, as all below */
+    struct str key; /* borrows from the mapping, as all below */
     enum gguf_type type;
-    enum gguf_type elem_type;  /* arrays (of scalars or strings; nested arrays are refused) */
-    uint64_t n;                /* arrays: elements */
-    const uint8_t *data;       /* scalar or array bytes; strings: length-prefixed as in the file */
+    enum gguf_type elem_type; /* arrays (of scalars or strings; nested arrays are refused) */
+    uint64_t n; /* arrays: elements */
+    const uint8_t *data; /* scalar or array bytes; strings: length-prefixed as in the file */
     size_t n_bytes;
 };
 
@@ -33,7 +44,8 @@ struct gguf_tensor {
     enum quant_type type; /* may be a number outside the enum: ask quant_supported */
     uint32_t n_dims;
     uint64_t dim[GGUF_MAX_DIMS]; /* fastest first; dim[0] = row length; absent ones are 1 */
-    const uint8_t *data;         /* inside the mapping; NULL in vocabulary-only files never happens: those have no tensors */
+    const uint8_t *
+        data; /* inside the mapping; NULL in vocabulary-only files never happens: those have no tensors */
     size_t n_bytes; /* 0 when the type's block size is not known */
 };
 
@@ -47,7 +59,7 @@ struct gguf {
     uint64_t n_values;
     struct gguf_tensor *tensor; /* owns */
     uint64_t n_tensors;
-    uint32_t *value_by_key;   /* owns; indices into value, ascending keys */
+    uint32_t *value_by_key; /* owns; indices into value, ascending keys */
     uint32_t *tensor_by_name; /* owns; indices into tensor, ascending names */
 };
 

@@ -11,7 +11,12 @@
 #include "engine/model/gguf.h"
 
 enum rope_kind { ROPE_NORMAL /* rotate neighbours (2i, 2i+1) */, ROPE_NEOX /* half-split */ };
-enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3, ROPE_SCALING_YARN };
+enum rope_scaling {
+    ROPE_SCALING_NONE,
+    ROPE_SCALING_LINEAR,
+    ROPE_SCALING_LLAMA3,
+    ROPE_SCALING_YARN
+};
 
 /* Upper bounds: far above real models, low enough that sizes made of them cannot overflow. */
 enum {
@@ -28,12 +33,12 @@ enum {
 struct hparams {
     char architecture[32];
     uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads;
-    uint32_t head_dim;   /* K and V (key_length == value_length required) */
-    uint32_t rope_dims;  /* rotated part of a head, even, <= head_dim */
+    uint32_t head_dim; /* K and V (key_length == value_length required) */
+    uint32_t rope_dims; /* rotated part of a head, even, <= head_dim */
     uint32_t n_ctx_train;
     uint32_t n_vocab;
     float rms_eps;
-    float attn_scale;    /* 1/sqrt(head_dim), or attention.scale where the file has one */
+    float attn_scale; /* 1/sqrt(head_dim), or attention.scale where the file has one */
     enum rope_kind rope_kind;
     float rope_base;
     enum rope_scaling scaling;
@@ -44,7 +49,7 @@ struct hparams {
     float llama3_low, llama3_high;
     bool tied_embeddings; /* no output.weight */
     float sampling_temperature, sampling_top_p, sampling_min_p; /* NaN when absent */
-    int32_t sampling_top_k;                                     /* -1 when absent */
+    int32_t sampling_top_k; /* -1 when absent */
 };
 
 /* ERR_UNSUPPORTED: another architecture or scaling kind (named); ERR_FORMAT: missing or impossible

@@ -8,21 +8,21 @@
 #include "engine/model/hparams.h"
 
 struct layer_weights { /* all borrow from the gguf; comment: [dim[0], dim[1]] = [in, out] */
-    const struct gguf_tensor *attn_norm;   /* [n_embd] f32 */
-    const struct gguf_tensor *q, *k, *v;   /* [n_embd, n_heads*head_dim], [n_embd, n_kv*head_dim] */
+    const struct gguf_tensor *attn_norm; /* [n_embd] f32 */
+    const struct gguf_tensor *q, *k, *v; /* [n_embd, n_heads*head_dim], [n_embd, n_kv*head_dim] */
     const struct gguf_tensor *q_bias, *k_bias, *v_bias; /* NULL for llama without biases */
-    const struct gguf_tensor *attn_out;    /* [n_heads*head_dim, n_embd] */
-    const struct gguf_tensor *ffn_norm;    /* [n_embd] f32 */
-    const struct gguf_tensor *gate, *up;   /* [n_embd, n_ff] */
-    const struct gguf_tensor *down;        /* [n_ff, n_embd] */
+    const struct gguf_tensor *attn_out; /* [n_heads*head_dim, n_embd] */
+    const struct gguf_tensor *ffn_norm; /* [n_embd] f32 */
+    const struct gguf_tensor *gate, *up; /* [n_embd, n_ff] */
+    const struct gguf_tensor *down; /* [n_ff, n_embd] */
 };
 
 struct weights {
-    const struct gguf_tensor *token_embd;  /* [n_embd, n_vocab] */
+    const struct gguf_tensor *token_embd; /* [n_embd, n_vocab] */
     const struct gguf_tensor *output_norm; /* [n_embd] */
-    const struct gguf_tensor *output;      /* [n_embd, n_vocab]; = token_embd when tied */
-    const struct gguf_tensor *rope_freqs;  /* [rope_dims/2] or NULL */
-    struct layer_weights *layer;           /* owns [n_layers] */
+    const struct gguf_tensor *output; /* [n_embd, n_vocab]; = token_embd when tied */
+    const struct gguf_tensor *rope_freqs; /* [rope_dims/2] or NULL */
+    struct layer_weights *layer; /* owns [n_layers] */
 };
 
 /* problems (owned by the caller, appended to): one line per missing, misshaped, unsupported or unused tensor (the first 500).
