@@ -29,25 +29,54 @@ INLINE int isum8(__m256i v)
     return _mm_cvtsi128_si32(a);
 }
 
+/* Largest magnitude of each of four vectors, as the four lanes of the result. */
+INLINE __m128 top_of_four(const __m256 v[4])
+{
+    __m128i t[4];
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        __m256i m = magnitude(v[g]);
+        t[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    }
+    __m128i a = _mm_max_epi32(_mm_unpacklo_epi32(t[0], t[1]), _mm_unpackhi_epi32(t[0], t[1]));
+    __m128i b = _mm_max_epi32(_mm_unpacklo_epi32(t[2], t[3]), _mm_unpackhi_epi32(t[2], t[3]));
+    return _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
+}
+
 static void quantise_i8(const float *x, uint32_t n, uint8_t *out)
 {
     struct act_i8 *a = (struct act_i8 *)out;
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
-        __m128i bytes[2];
+        __m256 v[4];
+        __m256i q[4];
+        float inverse[4];
+        UNROLL for (int g = 0; g < 4; g++) v[g] = _mm256_loadu_ps(x + 8 * g);
+        __m128 tops = top_of_four(v);
+        __m128i m = _mm_castps_si128(tops);
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+        __m128 top = _mm_castsi128_ps(m);
+        a->d = _mm_cvtss_f32(top) * (1 / (127.0f * ACT_I8_RATIO));
+        __m128 some = _mm_cmpgt_ps(tops, _mm_setzero_ps());
+        __m128 ratio = _mm_and_ps(
+            some, _mm_ceil_ps(_mm_mul_ps(_mm_div_ps(tops, top), _mm_set1_ps(ACT_I8_RATIO))));
+        _mm_storeu_ps(inverse, _mm_and_ps(some, _mm_div_ps(_mm_set1_ps(127.0f * ACT_I8_RATIO),
+                                                           _mm_mul_ps(ratio, top))));
+        __m128i r = _mm_cvtps_epi32(ratio);
+        _mm_storeu_si128((__m128i *)a->ratio, _mm_or_si128(r, _mm_slli_epi32(r, 16)));
+        UNROLL for (int g = 0; g < 4; g++) q[g] =
+            _mm256_cvtps_epi32(_mm256_mul_ps(v[g], _mm256_set1_ps(inverse[g])));
         UNROLL for (int h = 0; h < 2; h++)
         {
-            __m256 v0 = _mm256_loadu_ps(x + 16 * h), v1 = _mm256_loadu_ps(x + 16 * h + 8);
-            float top = top8(_mm256_max_epi32(magnitude(v0), magnitude(v1)));
-            __m256 inverse = _mm256_set1_ps(top > 0 ? 127.0f / top : 0);
-            __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v0, inverse));
-            __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(v1, inverse));
-            a->d[h] = top * (1 / 127.0f);
-            a->sum[h] = a->d[h] * (float)isum8(_mm256_add_epi32(i0, i1));
-            __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
-            bytes[h] = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+            __m256i s = _mm256_add_epi32(
+                _mm256_mullo_epi32(q[2 * h], _mm256_set1_epi32(a->ratio[2 * h][0])),
+                _mm256_mullo_epi32(q[2 * h + 1], _mm256_set1_epi32(a->ratio[2 * h + 1][0])));
+            a->sum[h] = a->d * (float)isum8(s);
         }
-        _mm_storeu_si128((__m128i *)a->q, bytes[0]);
-        _mm_storeu_si128((__m128i *)(a->q + 16), bytes[1]);
+        __m256i w0 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
+        __m256i w1 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
+        _mm256_storeu_si256((__m256i *)a->q,
+                            _mm256_permute4x64_epi64(_mm256_packs_epi16(w0, w1), 0xd8));
         a->sum_all = a->sum[0] + a->sum[1];
     }
 }

@@ -13,24 +13,31 @@
 #include "engine/cpu/packed.h"
 #include "kvpool/layout.h"
 
-/* Forms of activations, in blocks of 32 inputs. Sums are those of the rounded values, times d: they
- * carry the weights' mins. */
+/* Forms of activations, in blocks of 32 inputs. Sums are those of the rounded values in both halves
+ * of the block: they carry the weights' mins. */
 enum act_form { ACT_I8, ACT_I16, ACT_F32, ACT_FORMS };
 
-struct act_i8 { /* one scale per 16 */
+/* Largest ratio: 4 groups * 2 lanes * 2 maddubs * 2 * 15 * 127 * 16384 = 0.93 * 2^30 fits 31 bits. */
+enum { ACT_I8_RATIO = 16384 };
+
+/* One scale per 8 inputs, as an integer ratio to the block's: input i is q[i] * ratio[i / 8] * d. The
+ * ratio replaces the ones of the madd that widens sums anyway, so fine scales cost almost nothing. */
+struct act_i8 {
     int8_t q[32];
-    float d[2];
+    int16_t ratio[4][2]; /* 0..ACT_I8_RATIO, twice: for both halves of a lane */
+    float d;
     float sum[2];
     float sum_all; /* sum[0] + sum[1] */
-    float unused[3];
 };
-struct
-    act_i16 { /* inputs in the order 0 2 1 3 within each four: as 16-bit halves of packed bytes */
+
+/* Inputs in the order 0 2 1 3 within each four, as the 16-bit halves of packed bytes come. */
+struct act_i16 {
     int16_t q[32];
     float d;
     float sum[2];
     float sum_all;
 };
+
 struct act_f32 {
     float x[32];
     float sum[2];

@@ -55,17 +55,21 @@ static void c_quantise_i8(const float *x, uint32_t n, uint8_t *out)
 {
     struct act_i8 *a = (struct act_i8 *)out;
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
-        for (int h = 0; h < 2; h++) {
-            float top = largest(x + 16 * h, 16);
-            float inverse = top > 0 ? 127.0f / top : 0;
-            int sum = 0;
-            for (int i = 16 * h; i < 16 * h + 16; i++) {
+        float top = largest(x, PACK_BLOCK);
+        int sum[2] = {0, 0};
+        a->d = top * (1 / (127.0f * ACT_I8_RATIO));
+        for (int g = 0; g < 4; g++) {
+            float share = largest(x + 8 * g, 8) / top;
+            int ratio = share > 0 ? (int)ceilf(share * ACT_I8_RATIO) : 0;
+            float inverse = ratio > 0 ? (127.0f * ACT_I8_RATIO) / ((float)ratio * top) : 0;
+            a->ratio[g][0] = a->ratio[g][1] = (int16_t)ratio;
+            for (int i = 8 * g; i < 8 * g + 8; i++) {
                 a->q[i] = (int8_t)round_clamped(x[i] * inverse, 127);
-                sum += a->q[i];
+                sum[g / 2] += a->q[i] * ratio;
             }
-            a->d[h] = top * (1 / 127.0f);
-            a->sum[h] = a->d[h] * (float)sum;
         }
+        a->sum[0] = a->d * (float)sum[0];
+        a->sum[1] = a->d * (float)sum[1];
         a->sum_all = a->sum[0] + a->sum[1];
     }
 }
@@ -110,15 +114,16 @@ static void act_half(enum act_form form, const uint8_t *block, int h, float x[16
                      float *sum)
 {
     for (int i = 0; i < 16; i++) {
-        if (form == ACT_I8)
-            x[i] = ((const struct act_i8 *)block)->q[16 * h + i];
-        else if (form == ACT_I16)
+        if (form == ACT_I8) {
+            const struct act_i8 *a = (const struct act_i8 *)block;
+            x[i] = (float)(a->q[16 * h + i] * a->ratio[2 * h + i / 8][0]);
+        } else if (form == ACT_I16)
             x[i] = ((const struct act_i16 *)block)->q[i16_place(16 * h + i)];
         else
             x[i] = ((const struct act_f32 *)block)->x[16 * h + i];
     }
     if (form == ACT_I8) {
-        *d = ((const struct act_i8 *)block)->d[h];
+        *d = ((const struct act_i8 *)block)->d;
         *sum = ((const struct act_i8 *)block)->sum[h];
     } else if (form == ACT_I16) {
         *d = ((const struct act_i16 *)block)->d;
@@ -143,7 +148,7 @@ static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *gro
             for (int h = 0; h < 2; h++) {
                 act_half(form, block, h, x, &dx, &sum);
                 for (int r = 0; r < PACK_ROWS; r++) {
-                    float dot = 0; /* exact for ACT_I8: below 2^24 */
+                    float dot = 0;
                     for (int i = 0; i < 16; i++)
                         dot += q[r][16 * h + i] * x[i];
                     out[t * out_stride + (size_t)r] += dot * dx * d[h][r] + sum * m[h][r];

@@ -2,8 +2,8 @@
  *
  * 8 rows lie in the 8 lanes of an accumulator and four inputs of a token are broadcast to all lanes,
  * so there are no horizontal sums. Tiles of 1 to 4 (or 6) tokens share the unpacked weights; every
- * tile width runs the same roundings per output. 4-bit weights with 8-bit activations: four maddubs
- * are summed in 16 bits (4 * 2 * 15 * 127 = 15240), then one madd, per half block of 16.
+ * tile width runs the same roundings per output. 4-bit weights with 8-bit activations: two maddubs
+ * are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the scale of those 8 inputs.
  * 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and maddubs, and exact. */
 #include "engine/cpu/levels_avx2.h"
 
@@ -89,13 +89,12 @@ INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float
 
 /* ---- 4-bit weights, 8-bit activations ---- */
 
-INLINE __m256i half_dot(const __m256i v[4], const int8_t *q)
+/* 8 inputs of all rows, times their scale. */
+INLINE __m256i dot8(__m256i v0, __m256i v1, const struct act_i8 *a, int g)
 {
-    __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(v[0], broadcast4(q)),
-                                 _mm256_maddubs_epi16(v[1], broadcast4(q + 4)));
-    __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(v[2], broadcast4(q + 8)),
-                                 _mm256_maddubs_epi16(v[3], broadcast4(q + 12)));
-    return _mm256_madd_epi16(_mm256_add_epi16(a, b), _mm256_set1_epi16(1));
+    __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(v0, broadcast4(a->q + 8 * g)),
+                                 _mm256_maddubs_epi16(v1, broadcast4(a->q + 8 * g + 4)));
+    return _mm256_madd_epi16(s, broadcast4(a->ratio[g]));
 }
 
 INLINE void block_n4_i8(int kind, int nt, const uint8_t *unit, const uint8_t *block,
@@ -114,16 +113,15 @@ INLINE void block_n4_i8(int kind, int nt, const uint8_t *unit, const uint8_t *bl
     UNROLL for (int t = 0; t < nt; t++)
     {
         const struct act_i8 *a = (const struct act_i8 *)(act + (size_t)t * stride);
-        __m256 dot0 =
-            _mm256_mul_ps(_mm256_cvtepi32_ps(half_dot(v, a->q)), _mm256_broadcast_ss(&a->d[0]));
-        __m256 dot1 = _mm256_cvtepi32_ps(half_dot(v + 4, a->q + 16));
+        __m256 d = _mm256_broadcast_ss(&a->d);
+        __m256i dot0 = _mm256_add_epi32(dot8(v[0], v[1], a, 0), dot8(v[2], v[3], a, 1));
+        __m256i dot1 = _mm256_add_epi32(dot8(v[4], v[5], a, 2), dot8(v[6], v[7], a, 3));
         if (HAS_HALVES(kind)) {
-            dot1 = _mm256_mul_ps(dot1, _mm256_broadcast_ss(&a->d[1]));
-            acc[t] = _mm256_fmadd_ps(dot0, s.d[0], acc[t]);
-            acc[t] = _mm256_fmadd_ps(dot1, s.d[1], acc[t]);
+            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot0), _mm256_mul_ps(d, s.d[0]), acc[t]);
+            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), _mm256_mul_ps(d, s.d[1]), acc[t]);
         } else {
-            dot0 = _mm256_fmadd_ps(dot1, _mm256_broadcast_ss(&a->d[1]), dot0);
-            acc[t] = _mm256_fmadd_ps(dot0, s.d[0], acc[t]);
+            __m256 dot = _mm256_cvtepi32_ps(_mm256_add_epi32(dot0, dot1));
+            acc[t] = _mm256_fmadd_ps(dot, _mm256_mul_ps(d, s.d[0]), acc[t]);
         }
         acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
     }
