@@ -89,6 +89,7 @@ static void plan_decodes(struct sched *s, struct budget *left)
             continue;
         }
         add_span(s, q, 1);
+        s->n_prompt_rows += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
         left->n_rows--;
         left->n_outs--;
     }
@@ -142,7 +143,7 @@ static void plan_prefills(struct sched *s, struct budget *left)
         left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
         add_span(s, q, n);
         left->n_rows -= n;
-        s->n_prefill_rows += n;
+        s->n_prompt_rows += n;
         left->n_outs -= s->batch.n_outs - outs_before;
         left->prefills = true;
     }
@@ -155,7 +156,7 @@ void plan_step(struct sched *s)
     s->n_copies = 0;
     s->n_paused = 0;
     s->kv_read = 0;
-    s->n_prefill_rows = 0;
+    s->n_prompt_rows = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,
                           .n_outs = s->max_outs,
                           .ns = (double)s->target_ns,

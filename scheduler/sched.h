@@ -73,7 +73,7 @@ struct sched {
     struct batch batch;
     uint64_t step_ns; /* when the step began; now_ns is its end while it retires */
     uint64_t kv_read; /* KV positions that its rows read */
-    uint32_t n_prefill_rows;
+    uint32_t n_prompt_rows;
     uint32_t n_step_tokens; /* tokens sampled */
     uint64_t gap_ns; /* time between tokens of n_gaps sequences, not yet in the histogram */
     uint32_t n_gaps;
@@ -111,6 +111,9 @@ void sched_audit(struct sched *s); /* CHECKs every invariant of scheduler and po
 /* ---- retire.c ---- */
 void retire_step(struct sched *s); /* after a step that succeeded */
 void retire_failed(struct sched *s, const struct err *e); /* ends the requests of the step */
+
+/* ---- step.c ---- */
+void step_forget(const struct sched *s); /* s is about to go: no more dumps of it */
 
 /* ---- emit.c ---- */
 void emit_token(struct sched *s, struct seq *q, const struct sample_job *job, const char *text,

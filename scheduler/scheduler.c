@@ -76,6 +76,7 @@ void sched_free(struct sched *s)
     if (!s)
         return;
     CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
+    step_forget(s);
     kv_pool_release(&s->pool);
     batch_release(&s->batch);
     mpsc_free(s->door.inbox);

@@ -4,17 +4,10 @@
 #include "scheduler/sched.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
-
-static bool drain_inbox(struct sched *s)
-{
-    bool any = false;
-    for (struct req *q; (q = mpsc_pop(s->door.inbox)); any = true)
-        queue_push(s, q);
-    return any;
-}
 
 static bool end_if_cancelled(struct sched *s, struct req *q)
 {
@@ -26,8 +19,17 @@ static bool end_if_cancelled(struct sched *s, struct req *q)
     return true;
 }
 
-/* The counter was bumped after the flag was set and after the request was pushed, so a flag that
- * isn't seen now comes with a new count. */
+static bool drain_inbox(struct sched *s)
+{
+    bool any = false;
+    for (struct req *q; (q = mpsc_pop(s->door.inbox)); any = true) {
+        queue_push(s, q);
+        end_if_cancelled(s, q); /* the flag may be older than the submit */
+    }
+    return any;
+}
+
+/* The counter is bumped after the flag is set: a flag that isn't seen now comes with a new count. */
 static bool end_cancelled(struct sched *s, uint32_t n_cancels)
 {
     if (n_cancels == s->seen_cancels)
@@ -138,8 +140,36 @@ static void engine_thread(void *arg)
     }
 }
 
+static struct sched *dumped; /* whose ledger a failed check prints */
+
+static void dump_ledger(void *arg)
+{
+    (void)arg;
+    struct buf text = {0};
+    if (!dumped)
+        return;
+    buf_printf(&text, "step %llu: %u rows, %u sequences running, %u requests queued\n",
+               (unsigned long long)dumped->batch.step, dumped->batch.n_rows, dumped->n_running,
+               dumped->n_queued);
+    kv_dump(&dumped->pool, &text);
+    if (write(STDERR_FILENO, text.ptr, text.len) < 0)
+        return;
+    buf_release(&text);
+}
+
+void step_forget(const struct sched *s)
+{
+    if (dumped == s)
+        dumped = NULL;
+}
+
 enum status sched_start(struct sched *s, struct err *e)
 {
+    static bool has_hook;
+    if (!has_hook)
+        check_add_dump(dump_ledger, NULL);
+    has_hook = true;
+    dumped = s;
     return thread_start(&s->thread, "engine", engine_thread, s, e);
 }
 

@@ -119,7 +119,7 @@ static void bench_decode(uint32_t n_running, uint32_t n_steps)
         r[i] = make_request(PROMPT, MAX_OUT);
         CHECK(sched_submit(s, r[i], NULL, &e) == OK);
     }
-    while (s->n_running < n_running || s->n_prefill_rows > 0) {
+    while (s->n_running < n_running || s->n_prompt_rows > 0) {
         sched_turn(s);
         for (uint32_t i = 0; i < n_running; i++)
             read_all(r[i]);

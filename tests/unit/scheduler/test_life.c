@@ -203,6 +203,41 @@ START_TEST(cancel_takes_effect_within_one_step_in_every_state)
 }
 END_TEST
 
+START_TEST(a_cancel_before_the_submit_counts)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 4, 9);
+    sched_cancel(g.s, r);
+    sched_turn(g.s);
+    rig_submit(&g, r);
+    ck_assert_int_eq(one_end(&g, r).status, ERR_CANCELLED);
+    ck_assert_uint_eq(fake_steps(g.be), 0);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(prompt_tokens_count_once_however_many_choices)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    struct metrics *m = metrics_new(metrics_table, metrics_table_n);
+    opt.metrics = m;
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 50, 9);
+    r->n_choices = 3;
+    rig_submit(&g, r);
+    rig_run(&g);
+    ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS, NULL), 50);
+    ck_assert_double_eq(metrics_value(m, METRIC_GENERATION_TOKENS, NULL), 27);
+    request_unref(r);
+    rig_release(&g);
+    metrics_free(m);
+}
+END_TEST
+
 START_TEST(cancelled_while_queued_means_never_computed)
 {
     struct rig g;
@@ -629,6 +664,8 @@ int main(void)
     tcase_add_test(tc, a_full_queue_refuses_and_says_when_to_come_again);
     tcase_add_test(tc, a_request_that_waits_past_its_deadline_times_out);
     tcase_add_test(tc, cancel_takes_effect_within_one_step_in_every_state);
+    tcase_add_test(tc, a_cancel_before_the_submit_counts);
+    tcase_add_test(tc, prompt_tokens_count_once_however_many_choices);
     tcase_add_test(tc, cancelled_while_queued_means_never_computed);
     tcase_add_test(tc, two_thousand_requests_with_random_cancels_leave_nothing);
     tcase_add_test(tc, a_big_request_is_passed_a_bounded_number_of_times);
