@@ -1,0 +1,373 @@
+/* Every kernel of every level this machine has, against references in double made from the scalar
+ * dequantiser: all weight types, odd shapes, 1 to 19 tokens, guard values around every output. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config/settings.h"
+#include "engine/cpu/cpuid.h"
+#include "engine/cpu/kernels.h"
+#include "engine/model/quant.h"
+#include "tests/unit/run_suite.h"
+
+enum { MAX_TOKENS = 19, MAX_IN = 1024 };
+
+static const enum quant_type types[] = {
+#define X(id, number, name, n, bytes) id,
+    QUANT_TABLE(X)
+#undef X
+};
+enum { N_TYPES = sizeof types / sizeof types[0] };
+
+static const int settings_of[] = {SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32};
+
+static uint32_t seed;
+
+static uint32_t draw(void)
+{
+    seed = seed * 1664525 + 1013904223;
+    return seed >> 8;
+}
+
+static float draw_float(void)
+{
+    return (float)((int)(draw() % 20001) - 10000) * 1e-4f;
+}
+
+static const struct kernels *level(int i)
+{
+    if (i == 0)
+        return &kernels_c;
+    return i == 1 && cpuid_has_avx2() ? kernels_avx2() : NULL;
+}
+
+/* Random bytes with the scales of every block replaced by sane ones. */
+static void fill_rows(enum quant_type type, uint8_t *data, size_t n_bytes)
+{
+    uint32_t block = quant_block_bytes(type);
+    for (size_t i = 0; i < n_bytes; i++)
+        data[i] = (uint8_t)draw();
+    if (type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16) {
+        for (size_t i = 0; i < n_bytes / block; i++) {
+            float f = draw_float();
+            uint32_t bits;
+            memcpy(&bits, &f, 4);
+            uint16_t h = type == QUANT_F16 ? f32_to_f16(f) : (uint16_t)(bits >> 16);
+            memcpy(data + i * block, type == QUANT_F32 ? (void *)&f : (void *)&h, block);
+        }
+        return;
+    }
+    size_t at_d = type == QUANT_Q2_K ? 80 : type == QUANT_Q3_K ? 108 : type == QUANT_Q6_K ? 208 : 0;
+    bool has_m = type == QUANT_Q4_1 || type == QUANT_Q5_1 || type == QUANT_Q2_K ||
+                 type == QUANT_Q4_K || type == QUANT_Q5_K;
+    for (size_t i = 0; i < n_bytes / block; i++) {
+        uint16_t d = f32_to_f16(draw_float() * 0.05f), m = f32_to_f16(draw_float() * 0.05f);
+        memcpy(data + i * block + at_d, &d, 2);
+        if (has_m)
+            memcpy(data + i * block + at_d + 2, &m, 2);
+    }
+}
+
+struct matrix {
+    enum quant_type type;
+    uint8_t *rows;
+    float *w; /* dequantised [n_rows][n_in] */
+    struct gguf_tensor t;
+    struct packed p;
+};
+
+static void matrix_make(struct matrix *m, enum quant_type type, uint32_t n_rows, uint32_t n_in)
+{
+    size_t n_bytes = n_rows * quant_row_bytes(type, n_in);
+    m->type = type;
+    m->rows = mem_alloc(n_bytes);
+    fill_rows(type, m->rows, n_bytes);
+    m->w = mem_alloc((size_t)n_rows * n_in * sizeof(float));
+    quant_dequant(type, m->rows, m->w, (uint64_t)n_rows * n_in);
+    m->t = (struct gguf_tensor){.type = type,
+                                .n_dims = 2,
+                                .dim = {n_in, n_rows, 1, 1},
+                                .data = m->rows,
+                                .n_bytes = n_bytes};
+    packed_plan(&m->p, &m->t);
+    m->p.data = mem_zalloc(packed_bytes(&m->p));
+    packed_fill(&m->p, &m->t, 0, m->p.n_groups);
+}
+
+static void matrix_release(struct matrix *m)
+{
+    mem_free(m->rows);
+    mem_free(m->w);
+    mem_free(m->p.data);
+}
+
+/* Value of input i as the form holds it. */
+static double act_value(enum act_form form, const uint8_t *row, uint32_t i)
+{
+    static const int place[4] = {0, 2, 1, 3};
+    const uint8_t *block = row + i / 32 * act_block_bytes[form];
+    uint32_t k = i % 32;
+    if (form == ACT_I8) {
+        const struct act_i8 *a = (const void *)block;
+        return (double)a->q[k] * a->ratio[k / 8][0] * (double)a->d;
+    }
+    if (form == ACT_I16) {
+        const struct act_i16 *a = (const void *)block;
+        return (double)a->q[(k & ~3u) | (uint32_t)place[k & 3]] * (double)a->d;
+    }
+    return (double)((const struct act_f32 *)(const void *)block)->x[k];
+}
+
+static uint32_t odd_inputs(enum quant_type type, int i)
+{
+    static const uint32_t floats[] = {5, 33, 96}, blocks[] = {32, 96, 160},
+                          supers[] = {256, 512, 768};
+    if (quant_block_weights(type) == 1)
+        return floats[i];
+    return quant_block_weights(type) == 32 ? blocks[i] : supers[i];
+}
+
+static void check_matmul(const struct kernels *k, const struct matrix *m, enum act_form form)
+{
+    const float guard = 12345.5f;
+    uint32_t n_in = m->p.n_in, n_pad = m->p.n_blocks * 32;
+    float *x = mem_zalloc((size_t)MAX_TOKENS * n_pad * sizeof(float));
+    size_t stride = m->p.n_blocks * act_block_bytes[form], out_stride = 11;
+    uint8_t *act = mem_zalloc(MAX_TOKENS * stride);
+    float out[(MAX_TOKENS + 1) * 11 + 8], alone[8];
+    for (uint32_t t = 0; t < MAX_TOKENS; t++) {
+        for (uint32_t i = 0; i < n_in; i++)
+            x[t * n_pad + i] = draw_float() * (draw() % 16 == 0 ? 10 : 1);
+        k->quantise[form](x + t * n_pad, n_pad, act + t * stride);
+    }
+    for (uint32_t g = 0; g < m->p.n_groups; g++) {
+        const uint8_t *group = m->p.data + g * m->p.group_bytes;
+        uint32_t n_tokens = 1 + (g * 7 + n_in) % MAX_TOKENS;
+        for (size_t i = 0; i < sizeof out / sizeof out[0]; i++)
+            out[i] = guard;
+        k->matmul[m->p.kind][form](group, m->p.n_blocks, act, stride, n_tokens, out, out_stride);
+        for (uint32_t t = 0; t < MAX_TOKENS; t++) {
+            for (uint32_t r = 0; r < out_stride; r++) {
+                float got = out[t * out_stride + r];
+                if (t >= n_tokens || r >= 8) {
+                    ck_assert(got == guard);
+                    continue;
+                }
+                double sum = 0, size = 0;
+                for (uint32_t i = 0; i < n_in && g * 8 + r < m->p.n_rows; i++) {
+                    double term = act_value(form, act + t * stride, i) *
+                                  (double)m->w[(size_t)(g * 8 + r) * n_in + i];
+                    sum += term;
+                    size += fabs(term);
+                }
+                /* scale*q and min are summed apart: their terms are larger than the weight's */
+                ck_assert_msg(fabs(sum - (double)got) <= 1e-5 * size + 2e-4,
+                              "%s %s form %d in %u row %u token %u: %g, should be %g", k->name,
+                              quant_name(m->type), form, n_in, g * 8 + r, t, (double)got, sum);
+            }
+            if (t < n_tokens) {
+                k->matmul[m->p.kind][form](group, m->p.n_blocks, act + t * stride, stride, 1, alone,
+                                           8);
+                ck_assert_mem_eq(alone, out + t * out_stride, sizeof alone);
+            }
+        }
+    }
+    mem_free(x);
+    mem_free(act);
+}
+
+START_TEST(products_of_every_type_equal_the_reference_and_do_not_depend_on_the_tile)
+{
+    enum quant_type type = types[_i];
+    static const uint32_t rows[] = {1, 7, 8, 9, 29, 153};
+    for (int l = 0; level(l); l++) {
+        for (int s = 0; s < 3; s++) {
+            enum act_form form = kernels_form(pack_kind_of(type), settings_of[s]);
+            for (int shape = 0; shape < 6; shape++) {
+                struct matrix m;
+                seed = (uint32_t)(_i * 100 + s * 10 + shape);
+                matrix_make(&m, type, rows[shape], odd_inputs(type, shape % 3));
+                check_matmul(level(l), &m, form);
+                matrix_release(&m);
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_packed_row_equals_the_scalar_dequantiser)
+{
+    struct matrix m;
+    float row[MAX_IN];
+    seed = 7;
+    matrix_make(&m, types[_i], 13, odd_inputs(types[_i], 2));
+    for (uint32_t r = 0; r < 13; r++) {
+        packed_row(&m.p, r, row);
+        for (uint32_t i = 0; i < m.p.n_in; i++) {
+            double want = (double)m.w[(size_t)r * m.p.n_in + i];
+            ck_assert_double_eq_tol((double)row[i], want, 1e-6 * (1 + fabs(want)));
+        }
+    }
+    matrix_release(&m);
+}
+END_TEST
+
+START_TEST(quantised_activations_are_within_half_a_step)
+{
+    enum { N = 96 };
+    static const double steps[ACT_FORMS] = {127, 32767, 1e30};
+    static const uint32_t share[ACT_FORMS] = {8, 32, 1};
+    float x[N];
+    uint8_t act[N / 32 * sizeof(struct act_f32)];
+    for (int l = 0; level(l); l++) {
+        for (int f = 0; f < ACT_FORMS; f++) {
+            seed = (uint32_t)f;
+            for (int i = 0; i < N; i++) /* 40..47 are zero, 50 is an outlier */
+                x[i] = i / 8 == 5 ? 0 : draw_float() * (i == 50 ? 1e4f : 1);
+            level(l)->quantise[f](x, N, act);
+            for (uint32_t i = 0; i < N; i++) {
+                double top = 0;
+                for (uint32_t j = i / share[f] * share[f]; j < (i / share[f] + 1) * share[f]; j++)
+                    top = fmax(top, fabs((double)x[j]));
+                double off = fabs(act_value((enum act_form)f, act, i) - (double)x[i]);
+                ck_assert_msg(off <= 0.501 * top / steps[f] + 1e-4 * (double)(f == ACT_I8),
+                              "%s form %d input %u: off by %g of %g", level(l)->name, f, i, off,
+                              top);
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_nan_input_makes_its_products_nan)
+{
+    struct matrix m;
+    float x[96] = {0}, out[8];
+    uint8_t act[3 * sizeof(struct act_f32)];
+    for (int l = 0; level(l); l++) {
+        for (int s = 0; s < 3; s++) {
+            enum act_form form = kernels_form(pack_kind_of(QUANT_Q4_1), settings_of[s]);
+            matrix_make(&m, QUANT_Q4_1, 8, 96);
+            for (int i = 0; i < 96; i++)
+                x[i] = i == 77 ? NAN : 1;
+            level(l)->quantise[form](x, 96, act);
+            level(l)->matmul[m.p.kind][form](m.p.data, 3, act, sizeof act, 1, out, 8);
+            for (int r = 0; r < 8; r++)
+                ck_assert(isnan(out[r]));
+            matrix_release(&m);
+        }
+    }
+}
+END_TEST
+
+START_TEST(rms_norm_equals_the_reference)
+{
+    float x[133], w[133], out[134];
+    for (int l = 0; level(l); l++) {
+        for (uint32_t n = 1; n <= 133; n += 11) {
+            double sum = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                x[i] = draw_float();
+                w[i] = draw_float();
+                sum += (double)x[i] * (double)x[i];
+            }
+            out[n] = 7;
+            level(l)->rms_norm(x, w, 1e-5f, n, out);
+            ck_assert(out[n] == 7);
+            for (uint32_t i = 0; i < n; i++)
+                ck_assert_double_eq_tol((double)out[i],
+                                        (double)x[i] / sqrt(sum / n + 1e-5) * (double)w[i], 1e-5);
+        }
+        x[3] = NAN;
+        level(l)->rms_norm(x, w, 1e-5f, 64, out);
+        ck_assert(isnan(out[0]) && isnan(out[63]));
+    }
+}
+END_TEST
+
+START_TEST(swiglu_equals_the_reference_from_minus_200_to_200)
+{
+    float gate[64], up[64], out[64];
+    for (int l = 0; level(l); l++) {
+        for (int round = 0; round < 200; round++) {
+            for (int i = 0; i < 64; i++) {
+                gate[i] = draw_float() * (round % 2 ? 200 : 5);
+                up[i] = draw_float();
+            }
+            level(l)->swiglu(gate, up, 64, out);
+            for (int i = 0; i < 64; i++) {
+                double g = (double)gate[i], want = g / (1 + exp(-g)) * (double)up[i];
+                ck_assert_double_eq_tol((double)out[i], want, 1e-6 * (1 + fabs(want)));
+            }
+        }
+        gate[5] = NAN;
+        level(l)->swiglu(gate, up, 64, out);
+        ck_assert(isnan(out[5]));
+    }
+}
+END_TEST
+
+START_TEST(rope_rotates_pairs_and_scales_the_rest)
+{
+    enum { DIM = 80 };
+    float x[DIM], y[DIM], angles[DIM];
+    for (int l = 0; level(l); l++) {
+        for (uint32_t rot = 2; rot <= DIM; rot += 6) {
+            bool neox = rot % 4 == 0;
+            uint32_t half = rot / 2;
+            for (uint32_t i = 0; i < half; i++) {
+                angles[i] = cosf((float)i);
+                angles[half + i] = sinf((float)i);
+            }
+            for (int i = 0; i < DIM; i++)
+                x[i] = y[i] = draw_float();
+            level(l)->rope(y, angles, DIM, rot, neox, 0.125f);
+            for (uint32_t i = 0; i < half; i++) {
+                uint32_t a = neox ? i : 2 * i, b = neox ? i + half : 2 * i + 1;
+                double c = (double)angles[i], s = (double)angles[half + i];
+                ck_assert_double_eq_tol((double)y[a], ((double)x[a] * c - (double)x[b] * s) / 8,
+                                        1e-6);
+                ck_assert_double_eq_tol((double)y[b], ((double)x[b] * c + (double)x[a] * s) / 8,
+                                        1e-6);
+            }
+            for (uint32_t i = rot; i < DIM; i++)
+                ck_assert(y[i] == x[i] * 0.125f);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_level_the_machine_lacks_is_refused_and_auto_takes_the_best)
+{
+    const struct kernels *k;
+    struct err e;
+    ck_assert_int_eq(cpuid_kernels(SET_ISA_C, &k, &e), OK);
+    ck_assert_str_eq(k->name, "c");
+    ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
+    ck_assert_str_eq(k->name, cpuid_has_avx2() ? "avx2" : "c");
+    if (!cpuid_has_avx2()) {
+        ck_assert_int_eq(cpuid_kernels(SET_ISA_AVX2, &k, &e), ERR_UNSUPPORTED);
+        ck_assert(strstr(e.text, "cpu.isa avx2: this processor has only") != NULL);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("kernels");
+    TCase *c = tcase_create("all");
+    tcase_set_timeout(c, 300);
+    tcase_add_loop_test(c, products_of_every_type_equal_the_reference_and_do_not_depend_on_the_tile,
+                        0, N_TYPES);
+    tcase_add_loop_test(c, a_packed_row_equals_the_scalar_dequantiser, 0, N_TYPES);
+    tcase_add_test(c, quantised_activations_are_within_half_a_step);
+    tcase_add_test(c, a_nan_input_makes_its_products_nan);
+    tcase_add_test(c, rms_norm_equals_the_reference);
+    tcase_add_test(c, swiglu_equals_the_reference_from_minus_200_to_200);
+    tcase_add_test(c, rope_rotates_pairs_and_scales_the_rest);
+    tcase_add_test(c, a_level_the_machine_lacks_is_refused_and_auto_takes_the_best);
+    suite_add_tcase(s, c);
+    return run_suite(s);
+}

@@ -1,0 +1,105 @@
+/* KV arithmetic: exact bytes a token, disjoint units that fill the block, refused shapes, the arena. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvpool/arena.h"
+#include "kvpool/layout.h"
+#include "tests/unit/run_suite.h"
+
+START_TEST(bytes_a_token_equal_the_formula)
+{
+    struct kv_layout l;
+    struct err e;
+    ck_assert_int_eq(kv_layout_init(&l, 30, 3, 64, 16, KV_F16, &e), OK);
+    ck_assert_uint_eq(l.bytes_per_token, 30 * 3 * 64 * 2 * 2);
+    ck_assert_uint_eq(l.block_bytes, 16 * l.bytes_per_token);
+    ck_assert_uint_eq(l.unit_bytes, 4096);
+    ck_assert_int_eq(kv_layout_init(&l, 18, 1, 256, 32, KV_F32, &e), OK);
+    ck_assert_uint_eq(l.bytes_per_token, 18 * 256 * 2 * 4);
+    ck_assert_uint_eq(l.block_bytes, 32 * l.bytes_per_token);
+}
+END_TEST
+
+START_TEST(units_follow_one_another_and_fill_the_block)
+{
+    struct kv_layout l;
+    struct err e;
+    for (uint32_t slots = 8; slots <= 64; slots += 8) {
+        ck_assert_int_eq(kv_layout_init(&l, 5, 3, 10, slots, KV_F16, &e), OK);
+        size_t at = 0;
+        for (uint32_t layer = 0; layer < 5; layer++) {
+            for (uint32_t head = 0; head < 3; head++) {
+                ck_assert_uint_eq(kv_k_offset(&l, layer, head), at);
+                ck_assert_uint_eq(kv_v_offset(&l, layer, head), at + 10u * slots * 2);
+                at += 2u * 10 * slots * 2;
+            }
+        }
+        ck_assert_uint_ge(l.block_bytes, at);
+        ck_assert_uint_lt(l.block_bytes, at + 64);
+        ck_assert_uint_eq(l.block_bytes % 64, 0);
+    }
+}
+END_TEST
+
+START_TEST(impossible_shapes_are_refused_with_value_and_bound)
+{
+    struct kv_layout l;
+    struct err e;
+    static const uint32_t bad_slots[] = {0, 7, 12, 72};
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(kv_layout_init(&l, 1, 1, 8, bad_slots[i], KV_F16, &e), ERR_INVALID);
+        ck_assert(strstr(e.text, "is not a multiple of 8 in 8..64") != NULL);
+    }
+    ck_assert_int_eq(kv_layout_init(&l, 0, 1, 8, 16, KV_F16, &e), ERR_INVALID);
+    ck_assert_str_eq(e.text, "kv layout: layers 0 is not in 1..65536");
+    ck_assert_int_eq(kv_layout_init(&l, 1, 1, 65537, 16, KV_F16, &e), ERR_INVALID);
+    ck_assert_str_eq(e.text, "kv layout: head size 65537 is not in 1..65536");
+}
+END_TEST
+
+START_TEST(the_arena_is_aligned_zero_and_holds_every_block)
+{
+    struct kv_layout l;
+    struct kv_arena a;
+    struct err e;
+    ck_assert_int_eq(kv_layout_init(&l, 2, 3, 64, 16, KV_F16, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&a, &l, 100, &e), OK);
+    ck_assert_uint_eq((uintptr_t)a.base % (2 << 20), 0);
+    ck_assert_uint_ge(a.n_bytes, 100 * l.block_bytes);
+    for (uint32_t b = 0; b < 100; b++) {
+        uint8_t *p = kv_block_ptr(&a, b);
+        ck_assert_uint_eq(p[0] | p[l.block_bytes - 1], 0);
+        memset(p, 0xee, l.block_bytes);
+    }
+    kv_arena_release(&a);
+    ck_assert_ptr_null(a.base);
+    kv_arena_release(&a);
+}
+END_TEST
+
+START_TEST(an_arena_beyond_memory_is_an_error)
+{
+    struct kv_layout l;
+    struct kv_arena a;
+    struct err e;
+    ck_assert_int_eq(kv_layout_init(&l, 65536, 65536, 65536, 64, KV_F32, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&a, &l, UINT32_MAX, &e), ERR_NO_MEMORY);
+    ck_assert(strstr(e.text, "too large") != NULL);
+    ck_assert_int_eq(kv_arena_init(&a, &l, 1, &e), ERR_NO_MEMORY);
+    ck_assert(strstr(e.text, "kv arena of") != NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("layout");
+    TCase *c = tcase_create("all");
+    tcase_add_test(c, bytes_a_token_equal_the_formula);
+    tcase_add_test(c, units_follow_one_another_and_fill_the_block);
+    tcase_add_test(c, impossible_shapes_are_refused_with_value_and_bound);
+    tcase_add_test(c, the_arena_is_aligned_zero_and_holds_every_block);
+    tcase_add_test(c, an_arena_beyond_memory_is_an_error);
+    suite_add_tcase(s, c);
+    return run_suite(s);
+}
