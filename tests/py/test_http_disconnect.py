@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from http_rig import CHAT, COMPLETION, Closed, start_fake
+from http_rig import CHAT, COMPLETION, SMALL_QUARANTINE, Closed, start_fake
 
 CHAT_PATH = "/v1/chat/completions"
 ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
@@ -163,7 +163,7 @@ def run_random_requests(server, n, seed, reference):
 
 
 def test_two_thousand_random_leavers_leak_nothing():
-    with start_fake("--kv-blocks", "4200", "--log.access=false") as server:
+    with start_fake("--kv-blocks", "4200", "--log.access=false", environment=SMALL_QUARANTINE) as server:
         reference = server.complete().json["choices"][0]["text"]
         run_random_requests(server, 208, 1, reference)
         threads = server.n_threads()
