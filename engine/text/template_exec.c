@@ -222,6 +222,10 @@ static void run_loop(struct tmpl *c, struct tm_scope *s, const struct tm_node *n
                              .at = -1,
                              .known_length = sized ? tm_length(c, source) : -1,
                              .depth0 = depth0};
+    if (loop->source.list && !n->c) { /* all items are there: no need to collect them */
+        loop->seen = loop->source.list;
+        loop->drained = true;
+    }
     bool completed = false;
     while (has_item(c, loop, loop->at + 1)) {
         loop->at++;
@@ -360,7 +364,7 @@ static void run_call_block(struct tmpl *c, struct tm_scope *s, const struct tm_n
     kw[args.n_kw++] = (struct tm_kwarg){c->tpl->names[TM_NAME_caller], caller};
     args.kw = kw;
     c->line = n->line;
-    tm_sb_add_str(out, tm_to_str(c, tm_call(c, f, &args)));
+    tm_sb_add_str(out, tm_need_str(c, tm_call(c, f, &args), "what a call block calls"));
 }
 
 /* ---- statements ---- */
@@ -448,7 +452,7 @@ static enum flow run_one(struct tmpl *c, struct tm_scope *s, const struct tm_nod
     case TN_FILTER_BLOCK:
         flow = run_captured(c, s, n, &v);
         if (flow == FLOW_NEXT)
-            tm_sb_add_str(out, tm_to_str(c, v));
+            tm_sb_add_str(out, tm_need_str(c, v, "the result of a filter block"));
         break;
     case TN_MACRO:
         tm_scope_set(c, s, n->name, macro_value(c, s, n));

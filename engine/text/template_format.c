@@ -294,6 +294,9 @@ static void percent_one(struct percent *p, struct tm_sb *b)
                     tm_type_name(v));
         add_real(b, tm_number(v), &s);
         break;
+    case 'a':
+    case 'c':
+        tm_fail(p->c, ERR_UNSUPPORTED, "format %%%c is not supported", s.type);
     default:
         tm_fail(p->c, ERR_INVALID, "unsupported format character after '%%'");
     }

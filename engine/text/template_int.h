@@ -479,8 +479,9 @@ enum tm_uses { TM_USES_CALLER = 1, TM_USES_KWARGS = 2, TM_USES_VARARGS = 4 };
 /* Names the interpreter itself looks up, in this order in every name table. */
 #define TM_NAMES(X)                                                                                \
     X(messages)                                                                                    \
-    X(tools) X(documents) X(add_generation_prompt) X(bos_token) X(eos_token) X(loop) X(caller)     \
-        X(kwargs) X(varargs)
+    X(tools)                                                                                       \
+    X(documents)                                                                                   \
+    X(add_generation_prompt) X(bos_token) X(eos_token) X(loop) X(caller) X(kwargs) X(varargs)
 enum {
 #define X(n) TM_NAME_##n,
     TM_NAMES(X)

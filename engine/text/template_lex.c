@@ -134,7 +134,9 @@ static void lex_comment(struct lexer *l, uint32_t at)
             return;
         }
     }
-    lex_fail(l, "comment without end");
+    if (l->at + 2 + (sign_at(l, l->at + 2) != 0) < l->len)
+        lex_fail(l, "comment without end");
+    l->at = l->len; /* jinja2 lets one pass that starts where the source ends */
 }
 
 /* End of "{%[-+] raw %}" when one starts at `at`, else 0. */
@@ -180,7 +182,9 @@ static void lex_raw(struct lexer *l, uint32_t start)
         finish_tag(l, mark + 2 + sign, l->p[mark] == '-', !sign);
         return;
     }
-    lex_fail(l, "raw without endraw");
+    if (start < l->len)
+        lex_fail(l, "raw without endraw");
+    l->at = l->len;
 }
 
 /* ---- tokens inside a tag ---- */
@@ -388,12 +392,18 @@ static void lex_name(struct lexer *l)
     l->at = end;
 }
 
+__attribute__((noreturn)) static void lex_too_deep(struct lexer *l)
+{
+    l->c->line = line_of(l, l->at);
+    tm_fail(l->c, ERR_TOO_LARGE, "brackets nested deeper than %d", TM_MAX_PARSE_DEPTH);
+}
+
 static void balance(struct lexer *l, char ch)
 {
     const char *open = strchr("({[", ch), *close = strchr(")}]", ch);
     if (open) {
         if (l->n_closers == sizeof(l->closers))
-            lex_fail(l, "brackets nested too deep");
+            lex_too_deep(l);
         l->closers[l->n_closers++] = ")}]"[open - "({["];
     } else if (close) {
         if (l->n_closers == 0 || l->closers[l->n_closers - 1] != ch)

@@ -21,7 +21,7 @@ void tm_add_float(struct tm_sb *b, double f)
         snprintf(text, sizeof(text), "%.*e", precision, f);
     while (strtod(text, NULL) != f && ++precision < 17);
     char *e = strchr(text, 'e');
-    int exponent = atoi(e + 1), n = 0;
+    int exponent = (int)strtol(e + 1, NULL, 10), n = 0;
     for (const char *p = text; p < e; p++)
         if (*p >= '0' && *p <= '9')
             digits[n++] = *p;
@@ -215,8 +215,6 @@ static void json_str(struct tm_sb *b, const struct tm_str *s, bool ascii)
         const char *hit = cp && cp < 0x80 ? strchr(special, (int)cp) : NULL;
         if (hit)
             tm_sb_printf(b, "\\%c", names[hit - special]);
-        else if (cp == 0x7f)
-            tm_sb_add_char(b, cp, false);
         else
             json_unicode(b, cp);
         at += (uint32_t)n;

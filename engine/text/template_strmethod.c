@@ -485,7 +485,7 @@ static struct tm_list *split_space(struct tmpl *c, const struct tm_str *s, int64
         rest = tm_strip(c, tm_sub(c, rest, at, rest->len), NULL, true, false);
     }
     if (rest->len)
-        tm_list_add(c, l, tm_string(tm_strip(c, rest, NULL, false, true)));
+        tm_list_add(c, l, tm_string(rest));
     return l;
 }
 
@@ -506,7 +506,7 @@ static struct tm_list *rsplit_space(struct tmpl *c, const struct tm_str *s, int6
         rest = tm_strip(c, tm_sub(c, rest, 0, at), NULL, false, true);
     }
     if (rest->len)
-        tm_list_add(c, l, tm_string(tm_strip(c, rest, NULL, true, false)));
+        tm_list_add(c, l, tm_string(rest));
     turn(l);
     return l;
 }
