@@ -117,7 +117,7 @@ def same_kept(got, x, temperature, filters):
 @pytest.mark.parametrize("n_vocab", [1, 3, 63, 64, 65, 1000, 49152])
 def test_filters_keep_what_their_definitions_say(sampler, n_vocab):
     rng = np.random.default_rng(n_vocab)
-    logits = rows_like_a_model(rng, 4, n_vocab)
+    logits = rows_like_a_model(rng, 1 if n_vocab > 10000 else 4, n_vocab)
     s = sampler(logits)
     for row, x in enumerate(logits):
         for temperature in (0.3, 1.0, 1.7):
