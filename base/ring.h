@@ -14,7 +14,9 @@
 
 #include "base/status.h"
 
-/* Record = 4-byte length + payload, contiguous (a wrap marker fills the end), 8-byte aligned. */
+/* Record = 8-byte head (4-byte length) + payload, contiguous (a wrap marker fills the end), 8-byte
+ * aligned. A payload of up to cap / 2 - 8 bytes always fits into an empty ring; a larger one depends
+ * on where the ring stands. */
 struct byte_ring {
     uint8_t *data; /* owns, cap bytes, a power of two */
     uint32_t cap;

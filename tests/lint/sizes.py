@@ -32,7 +32,14 @@ def functions(lines):
             start = None
 
 
-def check(root):
+def print_summary(sizes):
+    p90 = statistics.quantiles(sizes, n=10)[8]
+    over = sum(n > 60 for n in sizes)
+    print(f"{len(sizes)} functions: median {statistics.median(sizes):.0f} lines, p90 {p90:.0f}, "
+          f"longest {max(sizes)}, {over} over 60")
+
+
+def check(root, summary=lambda sizes: None):
     findings, sizes = [], []
     for path in tree.files(root, ".c", ".h", ".py", ".sh"):
         text = (root / path).read_text(encoding="utf-8")
@@ -47,12 +54,9 @@ def check(root):
             if n > MAX_FUNCTION:
                 findings.append(f"{path}:{line}: {name} has {n} lines, over the limit of {MAX_FUNCTION}")
     if len(sizes) > 1:
-        p90 = statistics.quantiles(sizes, n=10)[8]
-        over = sum(n > 60 for n in sizes)
-        print(f"{len(sizes)} functions: median {statistics.median(sizes):.0f} lines, p90 {p90:.0f}, "
-              f"longest {max(sizes)}, {over} over 60")
+        summary(sizes)
     return findings
 
 
 if __name__ == "__main__":
-    tree.main(check)
+    tree.main(lambda root: check(root, print_summary))

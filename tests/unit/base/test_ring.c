@@ -74,6 +74,21 @@ START_TEST(a_record_that_would_cross_the_end_starts_over)
 }
 END_TEST
 
+START_TEST(half_the_ring_less_a_head_fits_wherever_an_empty_ring_stands)
+{
+    struct byte_ring r;
+    byte_ring_init(&r, 64);
+    for (int i = 0; i < 16; i++) {
+        ck_assert_uint_ge(byte_ring_room(&r), 24);
+        ck_assert(push(&r, 24, 7));
+        expect_pop(&r, 24, 7);
+        ck_assert(push(&r, 0, 0)); /* moves on by 8 */
+        expect_pop(&r, 0, 0);
+    }
+    byte_ring_release(&r);
+}
+END_TEST
+
 START_TEST(an_uncommitted_record_is_not_seen_and_may_be_replaced)
 {
     struct byte_ring r;
@@ -271,6 +286,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, an_empty_ring_gives_nothing_and_has_room_for_all_but_a_header);
     tcase_add_test(t, a_record_that_would_cross_the_end_starts_over);
+    tcase_add_test(t, half_the_ring_less_a_head_fits_wherever_an_empty_ring_stands);
     tcase_add_test(t, an_uncommitted_record_is_not_seen_and_may_be_replaced);
     tcase_add_test(t, a_refused_reservation_changes_nothing);
     tcase_add_loop_test(t, random_records_come_out_in_order_and_room_is_exact, 0, 6);
