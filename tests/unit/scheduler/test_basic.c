@@ -75,12 +75,33 @@ START_TEST(choices_share_the_prompt_and_equal_separate_runs)
 }
 END_TEST
 
+START_TEST(eight_choices_hold_the_full_blocks_of_the_prompt_once)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 150, 3);
+    r->n_choices = 8;
+    rig_submit(&g, r);
+    ck_assert(sched_turn(g.s)); /* 149 tokens: 9 full blocks and 5 slots */
+    ck_assert(sched_turn(g.s)); /* each choice computes the last one and samples */
+    struct sched_stats st;
+    sched_stats(g.s, &st);
+    ck_assert_uint_eq(st.blocks_total - st.blocks_free, 9 + 8);
+    ck_assert_uint_eq(st.slots_written, 9 * 16 + 8 * 6);
+    rig_run(&g);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scheduler/basic");
     TCase *tc = tcase_create("basic");
     tcase_add_test(tc, a_request_gets_its_tokens_one_finish_and_one_end);
     tcase_add_loop_test(tc, choices_share_the_prompt_and_equal_separate_runs, 0, 10);
+    tcase_add_test(tc, eight_choices_hold_the_full_blocks_of_the_prompt_once);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
 }
