@@ -27,7 +27,7 @@ enum {
     TM_MAX_RANGE = 100000, /* as jinja2's sandbox */
     TM_MAX_PARSE_DEPTH = 240,
     TM_MAX_TREE_DEPTH = 400, /* height of an expression: long chains of operators */
-    TM_MAX_EVAL_DEPTH = 900, /* nested evaluations; about 1 KiB of stack each at worst */
+    TM_MAX_EVAL_DEPTH = 1800, /* nested evaluations: under 1 MiB of stack */
     TM_MAX_VALUE_DEPTH = 200, /* containers inside one another when printed or compared */
     TM_MAX_PARAMS = 8
 };

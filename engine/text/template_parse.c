@@ -23,8 +23,11 @@ static struct tm_node *parse_target(struct parser *p, bool with_namespace)
     return n;
 }
 
+/* Within a for statement nobody may assign to its special variable. */
 static void refuse_loop_target(struct parser *p, const struct tm_node *n)
 {
+    if (!p->fors)
+        return;
     if (n->kind == TN_NAME && n->name == TM_NAME_loop)
         tp_unexpected(p, "another name than 'loop'");
     for (uint32_t i = 0; n->kind == TN_TUPLE && i < n->list.n; i++)
@@ -35,6 +38,7 @@ static struct tm_node *parse_for(struct parser *p, uint32_t line)
 {
     static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
     struct tm_node *n = tp_node_new(p, TN_FOR, line);
+    p->fors++;
     n->a = parse_target(p, false);
     refuse_loop_target(p, n->a);
     if (!tp_skip_name(p, "in"))
@@ -50,6 +54,7 @@ static struct tm_node *parse_for(struct parser *p, uint32_t line)
     if (tp_skip_name(p, "else"))
         parse_body(p, &n->body2, end);
     p->loops = loops;
+    p->fors--;
     p->tok++;
     return n;
 }
@@ -89,6 +94,7 @@ static struct tm_node *parse_set(struct parser *p, uint32_t line)
     static const char *const end[] = {"endset", NULL};
     struct tm_node *n = tp_node_new(p, TN_SET, line);
     n->a = parse_target(p, true);
+    refuse_loop_target(p, n->a);
     if (tp_skip_op(p, "=")) {
         n->b = tp_tuple(p, OF_EXPRESSIONS, false);
         return n;

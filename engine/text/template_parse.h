@@ -11,6 +11,7 @@ struct parser {
     const struct tm_token *tok; /* current */
     uint32_t depth;
     uint32_t loops; /* for loops around, within the same function */
+    uint32_t fors; /* for statements around */
 };
 
 /* What the members of a tuple are. */

@@ -3,6 +3,8 @@
 Each must give the same text, or fail where jinja2 fails. UNSUPPORTED lists what we refuse by design
 though jinja2 renders it."""
 
+import functools
+
 import pytest
 
 import template_oracle as oracle
@@ -33,6 +35,7 @@ VARIABLES = {
     "nested": {"a": [{"b": [1, [2, {"c": "d'e\"f"}]]}], "q": "it's"},
     "lines": "one\ntwo\r\nthree\n\nfive\n",
     "big": 12345678901234567890123,
+    "deep": functools.reduce(lambda v, _: {"k": v}, range(90), 1),
     "html": "<a href=\"x\">'&'</a>",
 }
 
@@ -674,6 +677,13 @@ STATEMENTS = [
     "{% set x %}",
     "{% for loop in l %}{% endfor %}",
     "{% for x l %}{% endfor %}",
+    "{% for x in l %}{% set loop = 1 %}{% endfor %}",
+    "{% for x in l %}{% macro m() %}{% set loop = 1 %}{% endmacro %}{% endfor %}",
+    "{% for x in l %}{% for a, loop in [] %}{% endfor %}{% endfor %}",
+    "{% for x in l %}{% endfor %}{% set loop = 1 %}{{ loop }}",
+    "{% for x in l %}{% with loop = 5 %}{{ loop }}{% endwith %}{% endfor %}",
+    "{% for x in l %}{% macro m(loop) %}{{ loop }}{% endmacro %}{{ m(4) }}{% endfor %}",
+    "{% macro m(v, n) %}{% if v is mapping %}{% for k, w in v.items() %}{% if true %}{{ k ~ (m(w, n + 1)|trim) }}{% endif %}{% endfor %}{% else %}{{ n }}{% endif %}{% endmacro %}{{ m(deep, 0) }}",
     "{% macro %}{% endmacro %}",
     "{% macro m(a=1, b) %}{% endmacro %}",
     "{% if %}{% endif %}",
