@@ -340,6 +340,7 @@ static bool probe(const struct chat_template *t, bool parts)
     struct tmpl c;
     struct job j = {.probe_parts = parts};
     context_init(&c, t, NULL);
+    c.steps_left = TM_MAX_PROBE_STEPS;
     bool shown = render_guarded(&c, &j) == OK &&
                  memmem(j.result->p, j.result->len, probe_text, sizeof(probe_text) - 1);
     tm_arena_release(&c);

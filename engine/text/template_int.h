@@ -24,6 +24,7 @@ enum {
     TM_MAX_STRING_BYTES = 16 << 20, /* any string, so the output too */
     TM_MAX_ARENA_BYTES = 256 << 20, /* one rendering */
     TM_MAX_STEPS = 50 * 1000 * 1000,
+    TM_MAX_PROBE_STEPS = 1000 * 1000, /* of the renderings template_new tries */
     TM_MAX_RANGE = 100000, /* as jinja2's sandbox */
     TM_MAX_PARSE_DEPTH = 240,
     TM_MAX_TREE_DEPTH = 400, /* height of an expression: long chains of operators */
