@@ -27,6 +27,13 @@ static void clean_path(const char *path, char *out, size_t cap)
     out[n] = 0;
 }
 
+/* 499: the client left before there was an answer (as nginx logs it). */
+static int status_of(const struct exchange *ex)
+{
+    enum { CLIENT_CLOSED_REQUEST = 499 };
+    return ex->queued ? ex->reply.http : CLIENT_CLOSED_REQUEST;
+}
+
 static void log_job(const struct exchange *ex, const char *path, double total_ms)
 {
     const struct job *j = ex->job;
@@ -34,7 +41,7 @@ static void log_job(const struct exchange *ex, const char *path, double total_ms
     double first_ms = j->first_token_ns ? ms_between(ex->start_ns, j->first_token_ns) : 0;
     log_info("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f queue_ms=%.1f ttft_ms=%.1f "
              "tokens_in=%llu tokens_out=%llu stream=%d end=%s",
-             ex->id, ex->conn->ip, ex->method_label, path, ex->reply.http,
+             ex->id, ex->conn->ip, ex->method_label, path, status_of(ex),
              (unsigned long long)ex->n_sent, total_ms, queue_ms, first_ms,
              (unsigned long long)j->n_prompt_tokens, (unsigned long long)j->n_output_tokens,
              j->stream,
@@ -48,7 +55,7 @@ void access_done(const struct exchange *ex)
     char labels[64], path[sizeof(ex->path)];
     const char *handler = ex->route ? ex->route->label : "none";
     double total_ms = ms_between(ex->start_ns, clock_ns());
-    snprintf(labels, sizeof(labels), "%s\x1f%d\x1f%s", ex->method_label, ex->reply.http, handler);
+    snprintf(labels, sizeof(labels), "%s\x1f%d\x1f%s", ex->method_label, status_of(ex), handler);
     metrics_add(ex->srv->metrics, METRIC_HTTP_REQUESTS, labels, 1);
     metrics_observe(ex->srv->metrics, METRIC_HTTP_REQUEST_DURATION, handler, total_ms / 1e3);
     if (!ex->srv->set->log_access)
@@ -58,9 +65,9 @@ void access_done(const struct exchange *ex)
         log_job(ex, path, total_ms);
     else if (ex->route && !ex->route->body && ex->reply.http < 400)
         log_debug("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f", ex->id, ex->conn->ip,
-                  ex->method_label, path, ex->reply.http, (unsigned long long)ex->n_sent, total_ms);
+                  ex->method_label, path, status_of(ex), (unsigned long long)ex->n_sent, total_ms);
     else
         log_info("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f end=%s", ex->id,
-                 ex->conn->ip, ex->method_label, path, ex->reply.http,
+                 ex->conn->ip, ex->method_label, path, status_of(ex),
                  (unsigned long long)ex->n_sent, total_ms, ex->end ? ex->end : "ok");
 }

@@ -72,6 +72,7 @@ static enum MHD_Result send_reply(struct exchange *ex)
     struct reply *reply = &ex->reply;
     char number[16];
     size_t n = reply->body.len;
+    timer_stop(&ex->conn->timer); /* the request's deadlines end where the answer begins */
     ex->n_sent = n;
     struct MHD_Response *r =
         MHD_create_response_from_buffer_with_free_callback(n, buf_take(&reply->body), mem_free);
@@ -407,9 +408,9 @@ static void pump_stream(struct exchange *ex)
 
 void http_pump(struct exchange *ex)
 {
-    struct job *j = ex->job;
     if (!ex->suspended || ex->stage != STAGE_RUNNING || ex->gone)
         return;
+    struct job *j = ex->job;
     if (ex->streaming) {
         pump_stream(ex);
         return;

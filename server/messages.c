@@ -284,9 +284,10 @@ enum status messages_encode(const struct server *srv, const struct params *p, st
     if (!status)
         status = messages_normalise(p->messages, &normal, e);
     if (!status && !srv->model.tmpl)
-        status = err_set_field(e, ERR_INVALID, NULL, "no_chat_template",
-                               "the model has no chat template: use /v1/completions, or start the "
-                               "server with --chat-template FILE");
+        status = err_set_field(
+            e, ERR_INVALID, NULL, "no_chat_template",
+            "the model has no chat template that can be used: use /v1/completions, or start the "
+            "server with --chat-template FILE");
     if (!status)
         status = json_parse(buf_str(&normal), limits, &doc, e);
     if (!status)
