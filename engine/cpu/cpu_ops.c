@@ -82,9 +82,8 @@ static void tile_compute(const struct phase *ph, const struct packed *w, uint32_
         n_groups = CHUNK_ROWS / PACK_ROWS;
     else if (n_groups < CHUNK_ROWS / PACK_ROWS)
         memset(tile, 0, (size_t)n_rows * CHUNK_ROWS * sizeof *tile);
-    for (uint32_t g = 0; g < n_groups; g++)
-        matmul(w->data + (group0 + g) * w->group_bytes, w->n_blocks, act, ph->act->stride[form],
-               n_rows, tile + (size_t)g * PACK_ROWS, CHUNK_ROWS);
+    matmul(w->data + group0 * w->group_bytes, w->group_bytes, n_groups, w->n_blocks, act,
+           ph->act->stride[form], n_rows, tile, CHUNK_ROWS);
 }
 
 static void phase_item(void *ctx, uint32_t item, uint32_t worker)

@@ -47,10 +47,10 @@ struct act_f32 {
 
 extern const size_t act_block_bytes[ACT_FORMS];
 
-/* 8 outputs of one row group for n_tokens activations: out[t * out_stride + 0..7]. */
-typedef void kernel_matmul(const uint8_t *group, uint32_t n_blocks, const uint8_t *act,
-                           size_t act_stride_bytes, uint32_t n_tokens, float *out,
-                           size_t out_stride);
+/* n_groups consecutive row groups for n_tokens activations: out[t * out_stride + 8 * g + row]. */
+typedef void kernel_matmul(const uint8_t *groups, size_t group_bytes, uint32_t n_groups,
+                           uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
+                           uint32_t n_tokens, float *out, size_t out_stride);
 /* n (a multiple of 32) floats -> n/32 blocks. A NaN anywhere makes its block NaN. */
 typedef void kernel_quantise(const float *x, uint32_t n, uint8_t *out);
 

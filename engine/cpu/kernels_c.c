@@ -159,11 +159,14 @@ static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *gro
 }
 
 #define MATMUL(kind, form)                                                                         \
-    static void c_matmul_##kind##_##form(const uint8_t *group, uint32_t n_blocks,                  \
-                                         const uint8_t *act, size_t act_stride_bytes,              \
-                                         uint32_t n_tokens, float *out, size_t out_stride)         \
+    static void c_matmul_##kind##_##form(const uint8_t *groups, size_t group_bytes,                \
+                                         uint32_t n_groups, uint32_t n_blocks, const uint8_t *act, \
+                                         size_t act_stride_bytes, uint32_t n_tokens, float *out,   \
+                                         size_t out_stride)                                        \
     {                                                                                              \
-        c_matmul(kind, form, group, n_blocks, act, act_stride_bytes, n_tokens, out, out_stride);   \
+        for (uint32_t g = 0; g < n_groups; g++)                                                    \
+            c_matmul(kind, form, groups + g * group_bytes, n_blocks, act, act_stride_bytes,        \
+                     n_tokens, out + (size_t)PACK_ROWS * g, out_stride);                           \
     }
 #define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
 #define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)

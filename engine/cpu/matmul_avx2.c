@@ -1,10 +1,11 @@
-/* Matrix products for AVX2: one 8-row group (packed.h) times 1..n tokens.
+/* Matrix products for AVX2: 8-row groups (packed.h) times 1..n tokens.
  *
- * 8 rows lie in the 8 lanes of an accumulator and four inputs of a token are broadcast to all lanes,
- * so there are no horizontal sums. Tiles of 1 to 4 (or 6) tokens share the unpacked weights; every
- * tile width runs the same roundings per output. 4-bit weights with 8-bit activations: two maddubs
- * are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the scale of those 8 inputs.
- * 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and maddubs, and exact. */
+ * 8 rows lie in the 8 lanes of an accumulator and the inputs of a token are broadcast to all lanes, so
+ * there are no horizontal sums. A tile is 2 groups (or 1) x 4, 2 or 1 tokens: groups share broadcasts,
+ * tokens share unpacked weights; every tile runs the same roundings per output. 4-bit weights with
+ * 8-bit activations: two maddubs are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the
+ * scale of those 8 inputs. 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and
+ * maddubs, and exact. */
 #include "engine/cpu/levels_avx2.h"
 
 #include <string.h>
@@ -87,104 +88,112 @@ INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float
     return _mm256_fmadd_ps(s->m[1], _mm256_broadcast_ss(sum + 1), acc);
 }
 
-/* ---- 4-bit weights, 8-bit activations ---- */
+/* ---- integer activations ---- */
 
-/* 8 inputs of all rows, times their scale. */
-INLINE __m256i dot8(__m256i v0, __m256i v1, const struct act_i8 *a, int g)
+/* A step: 8 inputs of 8-bit activations, 4 of 16-bit ones. */
+#define N_STEPS(form) ((form) == ACT_I8 ? 4 : 8)
+
+/* The step's weights of all rows: four inputs a vector as bytes (8-bit activations), or the inputs of
+ * even place and those of odd place as 16-bit values. */
+INLINE void load_step(int kind, int form, const uint8_t *payload, int step, __m256i w[2])
 {
-    __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(v0, broadcast4(a->q + 8 * g)),
-                                 _mm256_maddubs_epi16(v1, broadcast4(a->q + 8 * g + 4)));
-    return _mm256_madd_epi16(s, broadcast4(a->ratio[g]));
-}
-
-INLINE void block_n4_i8(int kind, int nt, const uint8_t *unit, const uint8_t *block,
-                        const uint8_t *act, size_t stride, __m256 *acc)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    const uint8_t *payload = block + BLOCK_HEAD(kind);
-    __m256i v[8];
-    UNROLL for (int j = 0; j < 4; j++)
-    {
-        __m256i raw = load_bytes(payload + 32 * j);
-        v[j] = _mm256_and_si256(raw, low);
-        v[4 + j] = _mm256_and_si256(_mm256_srli_epi16(raw, 4), low);
-    }
-    struct scales s = load_scales(kind, unit, block);
-    UNROLL for (int t = 0; t < nt; t++)
-    {
-        const struct act_i8 *a = (const struct act_i8 *)(act + (size_t)t * stride);
-        __m256 d = _mm256_broadcast_ss(&a->d);
-        __m256i dot0 = _mm256_add_epi32(dot8(v[0], v[1], a, 0), dot8(v[2], v[3], a, 1));
-        __m256i dot1 = _mm256_add_epi32(dot8(v[4], v[5], a, 2), dot8(v[6], v[7], a, 3));
-        if (HAS_HALVES(kind)) {
-            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot0), _mm256_mul_ps(d, s.d[0]), acc[t]);
-            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), _mm256_mul_ps(d, s.d[1]), acc[t]);
-        } else {
-            __m256 dot = _mm256_cvtepi32_ps(_mm256_add_epi32(dot0, dot1));
-            acc[t] = _mm256_fmadd_ps(dot, _mm256_mul_ps(d, s.d[0]), acc[t]);
-        }
-        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
-    }
-}
-
-/* ---- 16-bit activations ---- */
-
-/* Vector j (0..7: inputs 4j..4j+3) as two vectors of 16-bit values: inputs 0 and 2, 1 and 3. */
-INLINE void split_i16(int kind, const uint8_t *payload, int j, __m256i *even, __m256i *odd)
-{
-    if (IS_N4(kind)) {
-        __m256i raw = load_bytes(payload + 32 * (j % 4));
-        if (j >= 4)
-            raw = _mm256_srli_epi16(raw, 4);
-        *even = _mm256_and_si256(raw, _mm256_set1_epi16(15));
-        *odd = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
-    } else {
-        __m256i raw = load_bytes(payload + 32 * j);
-        *even = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
-        *odd = _mm256_srai_epi16(raw, 8);
-    }
-}
-
-INLINE void half_i16(int kind, int nt, const uint8_t *payload, int h, const uint8_t *act,
-                     size_t stride, __m256i *dot)
-{
-    UNROLL for (int j = 4 * h; j < 4 * h + 4; j++)
-    {
-        __m256i even, odd;
-        split_i16(kind, payload, j, &even, &odd);
-        UNROLL for (int t = 0; t < nt; t++)
+    if (form == ACT_I8) {
+        UNROLL for (int i = 0; i < 2; i++)
         {
-            const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
-            dot[t] = _mm256_add_epi32(dot[t], _mm256_madd_epi16(even, broadcast4(a->q + 4 * j)));
-            dot[t] = _mm256_add_epi32(dot[t], _mm256_madd_epi16(odd, broadcast4(a->q + 4 * j + 2)));
+            __m256i raw = load_bytes(payload + 32 * ((2 * step + i) % 4));
+            if (step >= 2)
+                raw = _mm256_srli_epi16(raw, 4);
+            w[i] = _mm256_and_si256(raw, _mm256_set1_epi8(15));
         }
+        return;
+    }
+    __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? step % 4 : step));
+    if (IS_N4(kind)) {
+        if (step >= 4)
+            raw = _mm256_srli_epi16(raw, 4);
+        w[0] = _mm256_and_si256(raw, _mm256_set1_epi16(15));
+        w[1] = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
+    } else {
+        w[0] = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
+        w[1] = _mm256_srai_epi16(raw, 8);
     }
 }
 
-INLINE void block_i16(int kind, int nt, const uint8_t *unit, const uint8_t *block,
-                      const uint8_t *act, size_t stride, __m256 *acc)
+/* dot[g] of one token += the products of a step; the broadcasts serve all groups. */
+INLINE void add_step(int form, int ng, __m256i w[2][2], const uint8_t *block, int step,
+                     __m256i *dot, size_t dot_stride)
 {
-    const uint8_t *payload = block + BLOCK_HEAD(kind);
-    struct scales s = load_scales(kind, unit, block);
-    __m256i dot[8];
-    UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
+    if (form == ACT_I8) {
+        const struct act_i8 *a = (const struct act_i8 *)block;
+        __m256i x0 = broadcast4(a->q + 8 * step), x1 = broadcast4(a->q + 8 * step + 4);
+        __m256i ratio = broadcast4(a->ratio[step]);
+        UNROLL for (int g = 0; g < ng; g++)
+        {
+            __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(w[g][0], x0),
+                                           _mm256_maddubs_epi16(w[g][1], x1));
+            dot[g * dot_stride] =
+                _mm256_add_epi32(dot[g * dot_stride], _mm256_madd_epi16(sum, ratio));
+        }
+        return;
+    }
+    const struct act_i16 *a = (const struct act_i16 *)block;
+    __m256i x0 = broadcast4(a->q + 4 * step), x1 = broadcast4(a->q + 4 * step + 2);
+    UNROLL for (int g = 0; g < ng; g++)
+    {
+        __m256i sum =
+            _mm256_add_epi32(_mm256_madd_epi16(w[g][0], x0), _mm256_madd_epi16(w[g][1], x1));
+        dot[g * dot_stride] = _mm256_add_epi32(dot[g * dot_stride], sum);
+    }
+}
+
+INLINE float block_d(int form, const uint8_t *block)
+{
+    return form == ACT_I8 ? ((const struct act_i8 *)block)->d : ((const struct act_i16 *)block)->d;
+}
+
+INLINE const float *block_sums(int form, const uint8_t *block)
+{
+    return form == ACT_I8 ? ((const struct act_i8 *)block)->sum
+                          : ((const struct act_i16 *)block)->sum;
+}
+
+/* One block of 32 inputs, ng groups (group_bytes apart) x nt tokens. The integer sums are exact, so
+ * only the roundings at the end of a half or a block count, and those do not depend on ng or nt. */
+INLINE void block_int(int kind, int form, int ng, int nt, const uint8_t *unit, const uint8_t *block,
+                      size_t group_bytes, const uint8_t *act, size_t stride, __m256 acc[2][4])
+{
+    __m256i dot[2][4], w[2][2];
+    struct scales s[2];
+    UNROLL for (int i = 0; i < ng * nt; i++) dot[i / nt][i % nt] = _mm256_setzero_si256();
+    const int half = N_STEPS(form) / 2;
     UNROLL for (int h = 0; h < 2; h++)
     {
-        half_i16(kind, nt, payload, h, act, stride, dot);
+        UNROLL for (int i = 0; i < half; i++)
+        {
+            int step = h * half + i;
+            UNROLL for (int g = 0; g < ng; g++)
+                load_step(kind, form, block + g * group_bytes + BLOCK_HEAD(kind), step, w[g]);
+            UNROLL for (int t = 0; t < nt; t++)
+                add_step(form, ng, w, act + (size_t)t * stride, step, &dot[0][t], 4);
+        }
         if (h == 0 && !HAS_HALVES(kind))
             continue;
-        UNROLL for (int t = 0; t < nt; t++)
+        UNROLL for (int g = 0; g < ng; g++) s[g] =
+            load_scales(kind, unit + g * group_bytes, block + g * group_bytes);
+        UNROLL for (int i = 0; i < ng * nt; i++)
         {
-            const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
-            __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[t]), _mm256_broadcast_ss(&a->d));
-            acc[t] = _mm256_fmadd_ps(scaled, s.d[HAS_HALVES(kind) ? h : 0], acc[t]);
-            dot[t] = _mm256_setzero_si256();
+            int g = i / nt, t = i % nt;
+            __m256 d = _mm256_set1_ps(block_d(form, act + (size_t)t * stride));
+            __m256 scale = _mm256_mul_ps(d, s[g].d[HAS_HALVES(kind) && h == 1]);
+            acc[g][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[g][t]), scale, acc[g][t]);
+            dot[g][t] = _mm256_setzero_si256();
         }
     }
-    UNROLL for (int t = 0; t < nt; t++)
+    UNROLL for (int i = 0; i < ng * nt; i++)
     {
-        const struct act_i16 *a = (const struct act_i16 *)(act + (size_t)t * stride);
-        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+        int g = i / nt, t = i % nt;
+        const float *sum = block_sums(form, act + (size_t)t * stride);
+        acc[g][t] = add_mins(kind, acc[g][t], &s[g], sum, sum + 2);
     }
 }
 
@@ -223,7 +232,7 @@ INLINE void block_f32(int kind, int nt, const uint8_t *unit, const uint8_t *bloc
 {
     const uint8_t *payload = block + BLOCK_HEAD(kind);
     struct scales s = load_scales(kind, unit, block);
-    __m256 dot[8];
+    __m256 dot[4];
     for (int h = 0; h < 2; h++) {
         UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_ps();
         half_f32(kind, nt, payload, h, act, stride, dot);
@@ -266,62 +275,85 @@ INLINE void block_float(int kind, int nt, const uint8_t *block, const uint8_t *a
      : (form) == ACT_I16 ? sizeof(struct act_i16)                                                  \
                          : sizeof(struct act_f32))
 
-INLINE void tile(int kind, int form, int nt, const uint8_t *w, uint32_t n_blocks,
-                 const uint8_t *act, size_t stride, float *out, size_t out_stride)
+/* ng groups x nt tokens: out[t * out_stride + 8 * g + row]. */
+INLINE void tile(int kind, int form, int ng, int nt, const uint8_t *w, size_t group_bytes,
+                 uint32_t n_blocks, const uint8_t *act, size_t stride, float *out,
+                 size_t out_stride)
 {
-    __m256 acc[8];
-    UNROLL for (int t = 0; t < nt; t++) acc[t] = _mm256_setzero_ps();
+    __m256 acc[2][4];
+    UNROLL for (int i = 0; i < ng * nt; i++) acc[i / nt][i % nt] = _mm256_setzero_ps();
     if (kind >= PACK_F32) {
         size_t block_bytes = kind == PACK_F32 ? 1024 : 512;
         for (uint32_t b = 0; b < n_blocks; b++, w += block_bytes, act += FORM_BYTES(form))
-            block_float(kind, nt, w, act, stride, acc);
+            block_float(kind, nt, w, act, stride, acc[0]);
     } else {
         for (uint32_t b = 0; b < n_blocks; b += UNIT_BLOCKS(kind), w += UNIT_BYTES(kind)) {
             const uint8_t *block = w + (UNIT_BLOCKS(kind) == 8 ? 32 : 0);
             for (uint32_t i = 0; i < UNIT_BLOCKS(kind); i++) {
-                if (form == ACT_I8)
-                    block_n4_i8(kind, nt, w, block, act, stride, acc);
-                else if (form == ACT_I16)
-                    block_i16(kind, nt, w, block, act, stride, acc);
+                if (form == ACT_F32)
+                    block_f32(kind, nt, w, block, act, stride, acc[0]);
                 else
-                    block_f32(kind, nt, w, block, act, stride, acc);
+                    block_int(kind, form, ng, nt, w, block, group_bytes, act, stride, acc);
                 block += BLOCK_BYTES(kind);
                 act += FORM_BYTES(form);
             }
         }
     }
-    UNROLL for (int t = 0; t < nt; t++) _mm256_storeu_ps(out + (size_t)t * out_stride, acc[t]);
+    UNROLL for (int i = 0; i < ng * nt; i++)
+        _mm256_storeu_ps(out + (size_t)(i % nt) * out_stride + 8 * (i / nt), acc[i / nt][i % nt]);
 }
 
-#define TILE(kind, form, nt)                                                                       \
-    static void tile_##kind##_##form##_##nt(const uint8_t *w, uint32_t n_blocks,                   \
-                                            const uint8_t *act, size_t stride, float *out,         \
-                                            size_t out_stride)                                     \
+#define TILE(kind, form, ng, nt)                                                                   \
+    static void tile_##kind##_##form##_##ng##_##nt(const uint8_t *w, size_t group_bytes,           \
+                                                   uint32_t n_blocks, const uint8_t *act,          \
+                                                   size_t stride, float *out, size_t out_stride)   \
     {                                                                                              \
-        tile(kind, form, nt, w, n_blocks, act, stride, out, out_stride);                           \
+        tile(kind, form, ng, nt, w, group_bytes, n_blocks, act, stride, out, out_stride);          \
     }
 
-#define MATMUL(kind, form)                                                                         \
-    TILE(kind, form, 1)                                                                            \
-    TILE(kind, form, 2)                                                                            \
-    TILE(kind, form, 3)                                                                            \
-    TILE(kind, form, 4)                                                                            \
-    static void matmul_##kind##_##form(const uint8_t *w, uint32_t n_blocks, const uint8_t *act,    \
-                                       size_t stride, uint32_t n_tokens, float *out,               \
-                                       size_t out_stride)                                          \
-    {                                                                                              \
-        for (; n_tokens >= 4; n_tokens -= 4, act += 4 * stride, out += 4 * out_stride)             \
-            tile_##kind##_##form##_4(w, n_blocks, act, stride, out, out_stride);                   \
-        if (n_tokens == 3)                                                                         \
-            tile_##kind##_##form##_3(w, n_blocks, act, stride, out, out_stride);                   \
-        else if (n_tokens == 2)                                                                    \
-            tile_##kind##_##form##_2(w, n_blocks, act, stride, out, out_stride);                   \
-        else if (n_tokens == 1)                                                                    \
-            tile_##kind##_##form##_1(w, n_blocks, act, stride, out, out_stride);                   \
-    }
+typedef void tile_fn(const uint8_t *w, size_t group_bytes, uint32_t n_blocks, const uint8_t *act,
+                     size_t stride, float *out, size_t out_stride);
 
-#define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
-#define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+/* All tokens of ng groups, in tiles of 4, 2 and 1. */
+INLINE void strip(tile_fn *four, tile_fn *two, tile_fn *one, const uint8_t *w, size_t group_bytes,
+                  uint32_t n_blocks, const uint8_t *act, size_t stride, uint32_t n_tokens,
+                  float *out, size_t out_stride)
+{
+    for (; n_tokens >= 4; n_tokens -= 4, act += 4 * stride, out += 4 * out_stride)
+        four(w, group_bytes, n_blocks, act, stride, out, out_stride);
+    if (n_tokens >= 2) {
+        two(w, group_bytes, n_blocks, act, stride, out, out_stride);
+        n_tokens -= 2;
+        act += 2 * stride;
+        out += 2 * out_stride;
+    }
+    if (n_tokens == 1)
+        one(w, group_bytes, n_blocks, act, stride, out, out_stride);
+}
+
+/* groups: 2 where pairs of groups are computed together, else 1. */
+#define MATMUL_BY(kind, form, groups)                                                              \
+    static void matmul_##kind##_##form(const uint8_t *w, size_t group_bytes, uint32_t n_groups,    \
+                                       uint32_t n_blocks, const uint8_t *act, size_t stride,       \
+                                       uint32_t n_tokens, float *out, size_t out_stride)           \
+    {                                                                                              \
+        for (; n_groups >= groups;                                                                 \
+             n_groups -= groups, w += groups * group_bytes, out += groups * 8)                     \
+            strip(tile_##kind##_##form##_##groups##_4, tile_##kind##_##form##_##groups##_2,        \
+                  tile_##kind##_##form##_##groups##_1, w, group_bytes, n_blocks, act, stride,      \
+                  n_tokens, out, out_stride);                                                      \
+        if (groups > 1 && n_groups == 1)                                                           \
+            strip(tile_##kind##_##form##_1_4, tile_##kind##_##form##_1_2,                          \
+                  tile_##kind##_##form##_1_1, w, group_bytes, n_blocks, act, stride, n_tokens,     \
+                  out, out_stride);                                                                \
+    }
+#define TILES(kind, form, ng)                                                                      \
+    TILE(kind, form, ng, 4) TILE(kind, form, ng, 2) TILE(kind, form, ng, 1)
+#define MATMUL_PAIRS(kind, form) TILES(kind, form, 1) TILES(kind, form, 2) MATMUL_BY(kind, form, 2)
+#define MATMUL(kind, form) TILES(kind, form, 1) MATMUL_BY(kind, form, 1)
+
+#define MATMUL_N4(kind) MATMUL_PAIRS(kind, ACT_I8) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_I8(kind) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
 MATMUL_N4(PACK_N4)
 MATMUL_N4(PACK_N4_M)
 MATMUL_N4(PACK_N4_K)

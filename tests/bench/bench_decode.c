@@ -99,8 +99,7 @@ static void load(struct bench *n, const char *path)
     const struct kernels *k;
     double t = now();
     if (gguf_open(path, &g, &e) != OK || hparams_read(g, &h, &e) != OK ||
-        weights_bind(g, &h, &w, &problems, &e) != OK ||
-        cpuid_kernels(n->set.cpu_isa, &k, &e) != OK)
+        weights_bind(g, &h, &w, &problems, &e) != OK || cpuid_kernels(n->set.cpu_isa, &k, &e) != OK)
         die(&e);
     uint32_t n_threads =
         n->set.cpu_threads > 0 ? (uint32_t)n->set.cpu_threads : (uint32_t)thread_cpu_count();
@@ -138,8 +137,7 @@ static void add_span(struct bench *n, uint32_t seq, uint32_t pos, uint32_t rows)
 
 static void step(struct bench *n)
 {
-    static const struct sampling_params greedy = {
-        .top_p = 1, .repetition_penalty = 1, .n_top = -1};
+    static const struct sampling_params greedy = {.top_p = 1, .repetition_penalty = 1, .n_top = -1};
     struct batch *done;
     struct err e;
     for (uint32_t i = 0; i < n->b.n_outs; i++)
@@ -211,10 +209,8 @@ static void parse(struct bench *n, char *arg)
 
 int main(int argc, char **argv)
 {
-    static struct bench n = {.context = 192,
-                             .seconds = 2,
-                             .sizes = {1, 2, 4, 8, 16, 32, 64},
-                             .n_sizes = 7};
+    static struct bench n = {
+        .context = 192, .seconds = 2, .sizes = {1, 2, 4, 8, 16, 32, 64}, .n_sizes = 7};
     if (argc < 2) {
         fprintf(stderr, "usage: bench_decode MODEL [option=value ...]\n");
         return 2;
