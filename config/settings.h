@@ -16,7 +16,7 @@ struct settings_list {
 
 /* ENUM values, in the order of the choices in settings.def. */
 enum settings_kv_dtype { SET_KV_F16, SET_KV_F32 };
-enum settings_isa { SET_ISA_AUTO, SET_ISA_C, SET_ISA_AVX2, SET_ISA_AVX512 };
+enum settings_isa { SET_ISA_AUTO, SET_ISA_C, SET_ISA_AVX2 };
 enum settings_activations { SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32 };
 
 #define SETTINGS_TYPE_STR char *
