@@ -19,7 +19,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* ---- a GGUF file in memory: a byte-level vocabulary of 256 bytes and two control tokens ---- */
+/* ---- a GGUF file in memory: a byte-level vocabulary, one merge, two control tokens ---- */
 
 static void put_u32(struct buf *b, uint32_t x)
 {
@@ -73,32 +73,33 @@ static void put_byte_token(struct buf *b, unsigned byte)
 
 static void make_file(struct buf *b)
 {
-    enum { N_KEYS = 9, N_TOKENS = 258, ARRAY = 9, STRING = 8, INT32 = 5 };
+    enum { N_KEYS = 9, N_TOKENS = 259, ARRAY = 9, STRING = 8, INT32 = 5 };
     buf_add(b, "GGUF", 4);
     put_u32(b, 3);
     put_u64(b, 0);
     put_u64(b, N_KEYS);
     put_key_str(b, "general.architecture", "llama");
     put_key_str(b, "tokenizer.ggml.model", "gpt2");
-    put_key_str(b, "tokenizer.ggml.pre", "default");
+    put_key_str(b, "tokenizer.ggml.pre", "gpt-2");
     put_key(b, "tokenizer.ggml.tokens", ARRAY);
     put_u32(b, STRING);
     put_u64(b, N_TOKENS);
     for (unsigned i = 0; i < 256; i++)
         put_byte_token(b, i);
+    put_str(b, "ab", 2);
     put_str(b, "<|im_start|>", 12);
     put_str(b, "<|im_end|>", 10);
     put_key(b, "tokenizer.ggml.token_type", ARRAY);
     put_u32(b, INT32);
     put_u64(b, N_TOKENS);
     for (unsigned i = 0; i < N_TOKENS; i++)
-        put_u32(b, i < 256 ? 1 : 3);
+        put_u32(b, i <= 256 ? 1 : 3);
     put_key(b, "tokenizer.ggml.merges", ARRAY);
     put_u32(b, STRING);
     put_u64(b, 1);
     put_str(b, "a b", 3);
-    put_key_u32(b, "tokenizer.ggml.bos_token_id", 256);
-    put_key_u32(b, "tokenizer.ggml.eos_token_id", 257);
+    put_key_u32(b, "tokenizer.ggml.bos_token_id", 257);
+    put_key_u32(b, "tokenizer.ggml.eos_token_id", 258);
     put_key_str(b, "tokenizer.chat_template",
                 "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
                 "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
@@ -128,8 +129,8 @@ static void set_up(void)
     static struct kv_arena arena = {.block_bytes = 64, .n_blocks = 64};
     static const struct kv_layout layout = {
         .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    static struct gguf *g; /* the only reference: static, so that it counts as reachable */
     struct err e;
-    struct gguf *g;
     struct tokenizer *tok;
     struct chat_template *tmpl;
     struct backend *be;
