@@ -308,7 +308,7 @@ def test_G085_bytes_are_the_text(real):
         entries = reply.json["choices"][0]["logprobs"]["content"]
         data = b"".join(bytes(e["bytes"]) for e in entries)
         if not fields.get("ignore_eos"):
-            assert data == text_of(reply).encode()
+            assert data.decode(errors="replace") == text_of(reply)  # may be cut inside a character
         assert "Ġ" not in json.dumps(entries, ensure_ascii=False)
         for e in entries:
             tops = [t["logprob"] for t in e["top_logprobs"]]
