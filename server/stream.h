@@ -11,7 +11,7 @@ struct exchange;
 
 enum stream_state {
     STREAM_OPEN, /* more is to come */
-    STREAM_BLOCKED, /* the socket takes no more for now */
+    STREAM_BLOCKED, /* the socket takes no more */
     STREAM_ENDED, /* all is sent */
     STREAM_BROKEN /* the socket failed */
 };
