@@ -26,6 +26,7 @@ struct bench {
     struct settings set;
     uint32_t context, sizes[MAX_SIZES], n_sizes;
     double seconds;
+    struct gguf *g; /* stays open: untied embeddings are read from it */
     struct cpu_model *m;
     struct pool *pool;
     struct kv_layout layout;
@@ -92,19 +93,19 @@ static double read_bandwidth(struct pool *pool)
 static void load(struct bench *n, const char *path)
 {
     struct err e;
-    struct gguf *g;
     struct hparams h;
     struct weights w;
     struct buf problems = {0};
     const struct kernels *k;
     double t = now();
-    if (gguf_open(path, &g, &e) != OK || hparams_read(g, &h, &e) != OK ||
-        weights_bind(g, &h, &w, &problems, &e) != OK || cpuid_kernels(n->set.cpu_isa, &k, &e) != OK)
+    if (gguf_open(path, &n->g, &e) != OK || hparams_read(n->g, &h, &e) != OK ||
+        weights_bind(n->g, &h, &w, &problems, &e) != OK ||
+        cpuid_kernels(n->set.cpu_isa, &k, &e) != OK)
         die(&e);
     uint32_t n_threads =
         n->set.cpu_threads > 0 ? (uint32_t)n->set.cpu_threads : (uint32_t)thread_cpu_count();
     if (pool_new(n_threads, n->set.cpu_pin, &n->pool, &e) != OK ||
-        cpu_model_load(g, &h, &w, n->pool, &n->m, &e) != OK)
+        cpu_model_load(n->g, &h, &w, n->pool, &n->m, &e) != OK)
         die(&e);
     printf("level %s, %u threads, %.1f MB of weights, loaded in %.0f ms\n", k->name, n_threads,
            (double)n->m->n_bytes / 1e6, 1e3 * (now() - t));
@@ -124,6 +125,8 @@ static void load(struct bench *n, const char *path)
     for (uint32_t i = 0; i < n_blocks; i++) /* blocks of a sequence lie apart */
         n->table[i % MAX_SEQS * n->blocks_a_seq + i / MAX_SEQS] = i;
     batch_init(&n->b, PROMPT, MAX_SEQS, MAX_SEQS);
+    weights_release(&w);
+    buf_release(&problems);
 }
 
 static void add_span(struct bench *n, uint32_t seq, uint32_t pos, uint32_t rows)
@@ -233,6 +236,7 @@ int main(int argc, char **argv)
     n.be->ops->close(n.be);
     batch_release(&n.b);
     cpu_model_free(n.m);
+    gguf_close(n.g);
     pool_free(n.pool);
     kv_arena_release(&n.arena);
     mem_free(n.table);

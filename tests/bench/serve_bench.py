@@ -99,7 +99,7 @@ class Server:
 
 def millrace(options, extra=()):
     command = [options.binary, "serve", "--model", options.model, "--cpu.threads", str(options.threads)]
-    command += ["--cpu.isa", options.isa, "--log.access", "false", *extra, *options.set]
+    command += ["--cpu.isa", options.isa, "--log.access=false", *extra, *options.set]
     return Server("millrace", lambda port: [*command, "--port", str(port)], "/ready")
 
 
@@ -392,10 +392,10 @@ def memory(options):
     with millrace(options, ["--kv.bytes", str(kv), "--sched.max_running", "64"]) as server:
         begin = server.memory_kib("VmRSS")
         blocks = server.gauge("millrace_kv_blocks")
-        # 16 tokens a block: more than the arena holds, so that every block has been written
+        # 24 sequences grow side by side until they fill the arena; all decode at the same time
         lanes = 24
-        length = int(blocks * 16 / lanes) - 24
-        load.closed_loop(server.port, lanes, 2, max(16, min(2000, length)), 16, 5)
+        length = int(blocks // lanes) * 16
+        load.closed_loop(server.port, lanes, 1, 16, length - 16, 5)
         rss, peak = server.memory_kib("VmRSS"), server.memory_kib("VmHWM")
         file_kib = server.memory_kib("RssFile")
         arena = server.gauge('millrace_memory_bytes{kind="kv"}') or kv
