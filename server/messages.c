@@ -240,6 +240,18 @@ static struct str special_text(const struct tokenizer *tok, int32_t token)
     return token < 0 ? STR_LIT("") : tokenizer_text(tok, token);
 }
 
+/* A template may leave out the BOS that the model was trained with: then it is put in front, so that
+ * a chat begins with exactly one whatever the template prints. */
+static void ensure_bos(const struct tokenizer *tok, struct tokens *tokens)
+{
+    int32_t bos = tokenizer_bos(tok);
+    if (!tokenizer_adds_bos(tok) || bos < 0 || (tokens->n > 0 && tokens->id[0] == bos))
+        return;
+    tokens_add(tokens, bos);
+    memmove(tokens->id + 1, tokens->id, (tokens->n - 1) * sizeof(*tokens->id));
+    tokens->id[0] = bos;
+}
+
 static enum status render_and_encode(const struct server *srv, const struct params *p,
                                      const struct json *messages, struct tokens *out, struct err *e)
 {
@@ -268,6 +280,8 @@ static enum status render_and_encode(const struct server *srv, const struct para
             snprintf(e->param, sizeof(e->param), "messages");
     } else {
         status = tokenizer_encode(tok, buf_str(&text), &options, out, e);
+        if (!status && (!p->given[FIELD_add_special_tokens] || p->add_special))
+            ensure_bos(tok, out);
     }
     mem_free(trusted);
     buf_release(&text);
