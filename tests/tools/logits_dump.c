@@ -26,6 +26,7 @@ struct run {
     int32_t *id;
     uint32_t n_ids;
     float *logits;
+    struct gguf *g; /* stays open: untied embeddings are read from it */
     struct cpu_model *m;
     struct pool *pool;
     const struct kernels *k;
@@ -82,18 +83,17 @@ static void parse_option(struct run *r, char *arg)
 static void load(struct run *r, const char *path)
 {
     struct err e;
-    struct gguf *g;
     struct hparams h;
     struct weights w;
     struct buf problems = {0};
-    if (gguf_open(path, &g, &e) != OK || hparams_read(g, &h, &e) != OK ||
-        weights_bind(g, &h, &w, &problems, &e) != OK ||
+    if (gguf_open(path, &r->g, &e) != OK || hparams_read(r->g, &h, &e) != OK ||
+        weights_bind(r->g, &h, &w, &problems, &e) != OK ||
         cpuid_kernels(r->set.cpu_isa, &r->k, &e) != OK)
         die(&e);
     uint32_t n_threads =
         r->set.cpu_threads > 0 ? (uint32_t)r->set.cpu_threads : (uint32_t)thread_cpu_count();
     if (pool_new(n_threads, r->set.cpu_pin, &r->pool, &e) != OK ||
-        cpu_model_load(g, &h, &w, r->pool, &r->m, &e) != OK)
+        cpu_model_load(r->g, &h, &w, r->pool, &r->m, &e) != OK)
         die(&e);
     enum kv_dtype dtype = r->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
     if (kv_layout_init(&r->layout, h.n_layers, h.n_kv_heads, h.head_dim,
@@ -181,6 +181,7 @@ int main(int argc, char **argv)
     CHECK(f && fwrite(r.logits, sizeof *r.logits, n, f) == n && fclose(f) == 0);
     r.be->ops->close(r.be);
     cpu_model_free(r.m);
+    gguf_close(r.g);
     pool_free(r.pool);
     kv_arena_release(&r.arena);
     mem_free(r.logits);
