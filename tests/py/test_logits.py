@@ -17,6 +17,7 @@ SMOLLM2 = Path(os.environ["MILLRACE_TEST_DATA"]) / "models" / "smollm2-135m.gguf
 GOLDEN = Path(__file__).parent.parent / "golden"
 TEXTS = ["prose", "code", "mixed"]
 POSITIONS = 1000
+N_TINY = 301  # ids for generated models: more than one chunk of 256 keys
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
          "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
 LEVELS = ["c", "avx2"] if "avx2" in Path("/proc/cpuinfo").read_text() else ["c"]
@@ -111,7 +112,7 @@ def test_every_weight_type_equals_the_oracle(tmp_path, kind, level):
 
 
 def check_tiny(tmp_path, path, level):
-    ids = np.random.default_rng(3).integers(0, tiny_llama.VOCAB, 301)
+    ids = np.random.default_rng(3).integers(0, tiny_llama.VOCAB, N_TINY)
     want = oracle_llama.logits(oracle_llama.Model(path), ids)
     isa = f"cpu.isa={level}"
     for options, bars in ((["cpu.activations=f32", "kv.dtype=f32"], (0.01, 1e-8)),
@@ -154,7 +155,7 @@ def test_every_shape_and_scaling_equals_the_oracle(tmp_path, shape):
 @pytest.mark.parametrize("slots", [8, 24, 64])
 def test_block_size_is_free(tmp_path, slots):
     path = tiny_llama.write(tmp_path / "m.gguf", n_head=6, n_kv=2, head_dim=32)
-    ids = np.random.default_rng(3).integers(0, tiny_llama.VOCAB, 301)
+    ids = np.random.default_rng(3).integers(0, tiny_llama.VOCAB, N_TINY)
     want = oracle_llama.logits(oracle_llama.Model(path), ids)
     f = oracle_llama.compare(want, dump(tmp_path, path, ids, f"kv.block_tokens={slots}",
                                         "kv.dtype=f32"), ids)
