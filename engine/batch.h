@@ -12,9 +12,9 @@
 #include "engine/sample/sampler.h"
 
 struct batch_span {
-    uint32_t row0;         /* first row */
-    uint32_t n_rows;       /* >= 1 */
-    uint32_t pos0;         /* KV length of the sequence before this step */
+    uint32_t row0; /* first row */
+    uint32_t n_rows; /* >= 1 */
+    uint32_t pos0; /* KV length of the sequence before this step */
     const uint32_t *table; /* physical block numbers, covers pos0 + n_rows positions; borrows */
 };
 
@@ -29,9 +29,9 @@ struct batch {
     uint64_t step; /* id, ascending */
     uint32_t n_rows, n_spans, n_outs;
     uint32_t cap_rows, cap_spans, cap_outs;
-    int32_t *token;          /* owns [cap_rows] */
+    int32_t *token; /* owns [cap_rows] */
     struct batch_span *span; /* owns [cap_spans] */
-    struct batch_out *out;   /* owns [cap_outs] */
+    struct batch_out *out; /* owns [cap_outs] */
 };
 
 void batch_init(struct batch *b, uint32_t cap_rows, uint32_t cap_spans, uint32_t cap_outs);

@@ -23,9 +23,9 @@ struct kv_layout {
     uint32_t n_slots; /* token positions a block (kv.block_tokens) */
     enum kv_dtype dtype;
     uint32_t elem_bytes;
-    size_t half_bytes;      /* K (or V) of one layer and head: head_dim * n_slots * elem_bytes */
-    size_t unit_bytes;      /* K and V of one layer and head: 2 * half_bytes */
-    size_t block_bytes;     /* n_layers * n_kv_heads * unit_bytes, rounded up to 64 */
+    size_t half_bytes; /* K (or V) of one layer and head: head_dim * n_slots * elem_bytes */
+    size_t unit_bytes; /* K and V of one layer and head: 2 * half_bytes */
+    size_t block_bytes; /* n_layers * n_kv_heads * unit_bytes, rounded up to 64 */
     size_t bytes_per_token; /* 2 * n_layers * n_kv_heads * head_dim * elem_bytes, exact */
 };
 
