@@ -1,7 +1,8 @@
 /* Runs the splitting patterns of pretok.def with PCRE2 (JIT when the machine grants it).
  *
- * Only explicit ranges reach PCRE2: its own \s and \p{..} follow the host library's Unicode version
- * (10.42: Unicode 14, and U+180E as white space), the vocabularies follow unicode_tables.c.
+ * PCRE2 sees one byte a character (pretok_class.h), never the text: its own \s and \p{..} follow the
+ * host library's Unicode version (10.42: Unicode 14, and U+180E as white space), the vocabularies
+ * follow unicode_tables.c. ASCII text is its own symbols and is not copied.
  * Called by tokenizer.c; any thread, scratch per call. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/text/pretok.h"
@@ -11,7 +12,8 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "engine/text/unicode.h"
+#include "base/utf8.h"
+#include "engine/text/pretok_class.h"
 
 enum { MAX_LEVELS = 6 };
 
@@ -51,100 +53,11 @@ struct pretok {
     const struct pre_name *rule; /* static */
     pcre2_code *code[MAX_LEVELS]; /* owns */
     int n_levels;
+    uint32_t match_options;
+    struct class_table classes;
     pcre2_general_context *general; /* owns */
     pcre2_match_context *match; /* owns */
 };
-
-/* ---- class expansion ---- */
-
-struct class_name {
-    const char *name;
-    uint8_t mask, value; /* of the category byte */
-};
-
-static const struct class_name class_names[] = {
-    {"L", 0xf0, 0x10},    {"M", 0xf0, 0x20},    {"N", 0xf0, 0x30},     {"P", 0xf0, 0x40},
-    {"S", 0xf0, 0x50},    {"Lu", 0xff, UNI_LU}, {"Ll", 0xff, UNI_LL},  {"Lt", 0xff, UNI_LT},
-    {"Lm", 0xff, UNI_LM}, {"Lo", 0xff, UNI_LO}, {"Digit", 0xf0, 0x30},
-};
-
-static void add_range(struct buf *b, uint32_t first, uint32_t last)
-{
-    buf_printf(b, "\\x{%x}-\\x{%x}", first, last);
-}
-
-static void add_ranges(struct buf *b, const struct uni_range *r, unsigned n, uint8_t mask,
-                       uint8_t value)
-{
-    bool open = false;
-    uint32_t first = 0, last = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if ((r[i].category & mask) != value)
-            continue;
-        if (open && r[i].first == last + 1) {
-            last = r[i].last;
-            continue;
-        }
-        if (open)
-            add_range(b, first, last);
-        open = true;
-        first = r[i].first;
-        last = r[i].last;
-    }
-    if (open)
-        add_range(b, first, last);
-}
-
-/* p: behind "\p{". Returns the pattern text behind the closing brace. */
-static const char *add_property(struct buf *b, const char *p)
-{
-    size_t len = strcspn(p, "}");
-    for (unsigned i = 0; i < sizeof class_names / sizeof class_names[0]; i++) {
-        const struct class_name *c = &class_names[i];
-        if (!str_eq_c((struct str){p, len}, c->name))
-            continue;
-        add_ranges(b, uni_categories, uni_categories_n, c->mask, c->value);
-        if (str_eq_c(STR_LIT("Digit"), c->name))
-            add_ranges(b, uni_late_digits, uni_late_digits_n, 0, 0);
-        return p + len + 1;
-    }
-    CHECKF(false, "pretok.def: unknown property %.20s", p);
-}
-
-static const char *add_escape(struct buf *b, const char *p, bool in_class)
-{
-    if (p[1] == 'p') {
-        buf_add_c(b, in_class ? "" : "[");
-        p = add_property(b, p + 3);
-        buf_add_c(b, in_class ? "" : "]");
-        return p;
-    }
-    if (p[1] == 's' || p[1] == 'S') {
-        buf_add_c(b, in_class ? "" : p[1] == 's' ? "[" : "[^");
-        add_ranges(b, uni_spaces, uni_spaces_n, 0, 0);
-        buf_add_c(b, in_class ? "" : "]");
-        return p + 2;
-    }
-    buf_add(b, p, 2);
-    return p + 2;
-}
-
-static void expand(struct buf *b, const char *pattern)
-{
-    bool in_class = false;
-    const char *p = pattern;
-    while (*p) {
-        if (*p == '\\') {
-            p = add_escape(b, p, in_class);
-            continue;
-        }
-        if (*p == '[')
-            in_class = true;
-        else if (*p == ']')
-            in_class = false;
-        buf_add_char(b, *p++);
-    }
-}
 
 /* ---- compiling ---- */
 
@@ -160,25 +73,40 @@ static void pcre_free(void *p, void *arg)
     mem_free(p);
 }
 
-static enum status compile_level(struct pretok *p, const char *pattern, struct err *e)
+static enum status compile_level(struct pretok *p, struct str pattern, struct err *e)
 {
-    struct buf text = {0};
-    expand(&text, pattern);
     int code;
     PCRE2_SIZE at;
     pcre2_compile_context *c = pcre2_compile_context_create(p->general);
-    pcre2_code *re =
-        c ? pcre2_compile((PCRE2_SPTR)text.ptr, text.len,
-                          PCRE2_UTF | PCRE2_NEVER_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at, c)
-          : NULL;
+    pcre2_code *re = NULL;
+    if (c)
+        re = pcre2_compile((PCRE2_SPTR)pattern.ptr, pattern.len, 0, &code, &at, c);
     pcre2_compile_context_free(c);
-    buf_release(&text);
     if (!re)
         return err_set(e, ERR_INTERNAL, "pre-tokenizer '%s': pattern does not compile",
                        p->rule->name);
     p->code[p->n_levels++] = re;
     (void)pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* refused by some hardened systems: slower */
     return OK;
+}
+
+static enum status compile_all(struct pretok *p, struct err *e)
+{
+    const char *const *patterns = family_patterns[p->rule->family];
+    struct buf text[MAX_LEVELS] = {0};
+    class_table_init(&p->classes, patterns, text);
+    enum status status = OK;
+    for (int i = 0; i < MAX_LEVELS; i++) {
+        if (status == OK && patterns[i])
+            status = compile_level(p, buf_str(&text[i]), e);
+        buf_release(&text[i]);
+    }
+    return status;
+}
+
+void pretok_test_without_jit(struct pretok *p)
+{
+    p->match_options |= PCRE2_NO_JIT;
 }
 
 static const struct pre_name *find_name(struct str name)
@@ -204,8 +132,8 @@ enum status pretok_new(struct str name, struct pretok **out, struct err *e)
         pcre2_set_match_limit(p->match, UINT32_MAX);
         pcre2_set_depth_limit(p->match, UINT32_MAX);
     }
-    for (int i = 0; status == OK && family_patterns[rule->family][i]; i++)
-        status = compile_level(p, family_patterns[rule->family][i], e);
+    if (status == OK)
+        status = compile_all(p, e);
     if (status != OK) {
         pretok_free(p);
         return status;
@@ -220,6 +148,7 @@ void pretok_free(struct pretok *p)
         return;
     for (int i = 0; i < p->n_levels; i++)
         pcre2_code_free(p->code[i]);
+    class_table_release(&p->classes);
     pcre2_match_context_free(p->match);
     pcre2_general_context_free(p->general);
     mem_free(p);
@@ -241,6 +170,7 @@ void pretok_work_release(struct pretok_work *w)
 {
     pcre2_match_data_free(w->match_data);
     w->match_data = NULL;
+    buf_release(&w->symbols);
 }
 
 struct split {
@@ -248,32 +178,49 @@ struct split {
     pcre2_match_data *data;
     bool (*emit)(void *arg, struct str piece);
     void *arg;
+    const char *text; /* what the next piece starts with */
+    bool ascii; /* symbols are the text itself */
     int failed; /* a PCRE2 error code */
 };
 
-/* PCRE2_NO_UTF_CHECK: the caller checked the whole text, and pieces end at code points. */
-static int match_at(const struct split *s, int level, struct str text, size_t at)
+/* Pieces come in order and without gaps, so the text moves on with them. */
+static bool emit_piece(struct split *s, size_t n_symbols)
 {
-    PCRE2_SPTR subject = (PCRE2_SPTR)text.ptr;
-    int rc = pcre2_match(s->p->code[level], subject, text.len, at, PCRE2_NO_UTF_CHECK, s->data,
-                         s->p->match);
+    const char *start = s->text, *end = start;
+    if (s->ascii)
+        end += n_symbols;
+    else
+        for (; n_symbols; n_symbols--) {
+            uint8_t lead = (uint8_t)*end;
+            end += lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+        }
+    s->text = end;
+    return s->emit(s->arg, (struct str){start, (size_t)(end - start)});
+}
+
+static int match_at(const struct split *s, int level, struct str symbols, size_t at)
+{
+    PCRE2_SPTR subject = (PCRE2_SPTR)symbols.ptr;
+    const pcre2_code *code = s->p->code[level];
+    uint32_t options = s->p->match_options;
+    int rc = pcre2_match(code, subject, symbols.len, at, options, s->data, s->p->match);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(s->p->code[level], subject, text.len, at,
-                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data, s->p->match);
+        rc = pcre2_match(code, subject, symbols.len, at, options | PCRE2_NO_JIT, s->data,
+                         s->p->match);
     return rc;
 }
 
 /* Recursion: at most MAX_LEVELS deep. False: stop. */
-static bool split_level(struct split *s, int level, struct str text)
+static bool split_level(struct split *s, int level, struct str symbols)
 {
-    if (text.len == 0)
+    if (symbols.len == 0)
         return true;
     if (level == s->p->n_levels)
-        return s->emit(s->arg, text);
+        return emit_piece(s, symbols.len);
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->data);
     size_t at = 0;
-    while (at < text.len) {
-        int rc = match_at(s, level, text, at);
+    while (at < symbols.len) {
+        int rc = match_at(s, level, symbols, at);
         if (rc == PCRE2_ERROR_NOMATCH)
             break;
         if (rc < 0 || span[1] <= span[0]) {
@@ -281,12 +228,47 @@ static bool split_level(struct split *s, int level, struct str text)
             return false;
         }
         size_t start = span[0], end = span[1];
-        if (!split_level(s, level + 1, (struct str){text.ptr + at, start - at}) ||
-            !split_level(s, level + 1, (struct str){text.ptr + start, end - start}))
+        if (!split_level(s, level + 1, (struct str){symbols.ptr + at, start - at}) ||
+            !split_level(s, level + 1, (struct str){symbols.ptr + start, end - start}))
             return false;
         at = end;
     }
-    return split_level(s, level + 1, (struct str){text.ptr + at, text.len - at});
+    return split_level(s, level + 1, (struct str){symbols.ptr + at, symbols.len - at});
+}
+
+static size_t ascii_len(struct str s)
+{
+    size_t i = 0;
+    for (; i + 8 <= s.len; i += 8) {
+        uint64_t v;
+        memcpy(&v, s.ptr + i, 8);
+        if (v & 0x8080808080808080u)
+            break;
+    }
+    while (i < s.len && (uint8_t)s.ptr[i] < 0x80)
+        i++;
+    return i;
+}
+
+/* Valid UTF-8, so no sequence is cut. */
+static struct str make_symbols(const struct pretok *p, struct pretok_work *w, struct str text)
+{
+    buf_clear(&w->symbols);
+    buf_reserve(&w->symbols, text.len);
+    char *out = w->symbols.ptr;
+    size_t n = 0, at = 0;
+    while (at < text.len) {
+        size_t plain = ascii_len((struct str){text.ptr + at, text.len - at});
+        memcpy(out + n, text.ptr + at, plain);
+        n += plain;
+        at += plain;
+        if (at == text.len)
+            break;
+        uint32_t c = 0;
+        at += (size_t)utf8_decode((struct str){text.ptr + at, text.len - at}, &c);
+        out[n++] = (char)class_symbol(&p->classes, c);
+    }
+    return (struct str){out, n};
 }
 
 enum status pretok_split(const struct pretok *p, struct pretok_work *w, struct str text,
@@ -296,8 +278,10 @@ enum status pretok_split(const struct pretok *p, struct pretok_work *w, struct s
         w->match_data = pcre2_match_data_create(1, p->general);
     if (!w->match_data)
         return err_set(e, ERR_NO_MEMORY, "pre-tokenizer: out of memory");
-    struct split s = {.p = p, .data = w->match_data, .emit = emit, .arg = arg};
-    split_level(&s, 0, text);
+    bool ascii = ascii_len(text) == text.len;
+    struct split s = {
+        .p = p, .data = w->match_data, .emit = emit, .arg = arg, .text = text.ptr, .ascii = ascii};
+    split_level(&s, 0, ascii ? text : make_symbols(p, w, text));
     if (s.failed)
         return err_set(e, ERR_INTERNAL,
                        "pre-tokenizer '%s' failed on a text of %zu bytes (code %d)", p->rule->name,

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -13,6 +14,8 @@ struct pretok;
 /* name: tokenizer.ggml.pre. ERR_UNSUPPORTED names an unknown one. */
 enum status pretok_new(struct str name, struct pretok **out, struct err *e);
 void pretok_free(struct pretok *p);
+/* Test hook: matches with the interpreter, as on a system that refuses to make code executable. */
+void pretok_test_without_jit(struct pretok *p);
 
 /* What the published tokenizers of that name do when the file does not say. */
 bool pretok_adds_bos(const struct pretok *p);
@@ -22,6 +25,7 @@ bool pretok_whole_first(const struct pretok *p);
 /* Per call scratch; zero-initialised is valid. */
 struct pretok_work {
     void *match_data; /* owns */
+    struct buf symbols; /* one byte a character of the text in work */
 };
 void pretok_work_release(struct pretok_work *w);
 

@@ -16,7 +16,14 @@ struct gguf;
 
 /* ---- tokenizer (engine/text/tokenizer.c) ---- */
 
-enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE
+};
 
 struct tokenizer;
 
@@ -56,7 +63,7 @@ struct text_range {
 };
 
 struct encode_options {
-    bool add_special;   /* BOS/EOS as the metadata says; never a second BOS when the text has one */
+    bool add_special; /* BOS/EOS as the metadata says; never a second BOS when the text has one */
     bool parse_special; /* control tokens' texts become the tokens */
     /* When not NULL: a control token is only recognised wholly inside one of these ranges (the parts
      * of a rendered chat that the template itself wrote). */
@@ -126,9 +133,10 @@ enum status template_new(struct str source, struct chat_template **out, struct e
 void template_free(struct chat_template *t);
 
 struct template_args {
-    const struct json *messages; /* array of objects, as the client sent them (parts joined before) */
-    const struct json *tools;    /* array or NULL */
-    const struct json *kwargs;   /* object or NULL: chat_template_kwargs, extra variables */
+    const struct json
+        *messages; /* array of objects, as the client sent them (parts joined before) */
+    const struct json *tools; /* array or NULL */
+    const struct json *kwargs; /* object or NULL: chat_template_kwargs, extra variables */
     bool add_generation_prompt;
     bool continue_final_message; /* cut the rendering right after the last message's content */
     struct str bos_token, eos_token;

@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 
-import gguf
+import gguf_bytes
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
@@ -25,18 +25,69 @@ def vocab_path(name):
     return models_dir if models_dir.exists() else DATA / "vocabs" / f"ggml-vocab-{name}.gguf"
 
 
-class Vocab:
-    """tokenizer.ggml.* of a file, read by the PyPI package gguf."""
+def read_values(path):
+    """[(key, type, raw payload)] of a GGUF; its values only. (The PyPI reader takes up to half a minute.)"""
+    raw = path.read_bytes()
+    at = 8 + 8 + 8
+    (n_values,) = struct.unpack_from("<Q", raw, 16)
 
-    def __init__(self, name):
-        self.name = name
-        self.fields = gguf.GGUFReader(vocab_path(name)).fields
+    def skip(kind):
+        nonlocal at
+        if kind == gguf_bytes.STRING:
+            at += 8 + struct.unpack_from("<Q", raw, at)[0]
+        elif kind == gguf_bytes.ARRAY:
+            elem, n = struct.unpack_from("<IQ", raw, at)
+            at += 12
+            if elem == gguf_bytes.STRING:
+                for _ in range(n):
+                    at += 8 + struct.unpack_from("<Q", raw, at)[0]
+            else:
+                at += n * struct.calcsize(gguf_bytes.SCALAR[elem])
+        else:
+            at += struct.calcsize(gguf_bytes.SCALAR[kind])
+
+    values = []
+    for _ in range(n_values):
+        start = at
+        skip(gguf_bytes.STRING)
+        key = raw[start + 8:at].decode()
+        (kind,) = struct.unpack_from("<I", raw, at)
+        at += 4
+        start = at
+        skip(kind)
+        values.append((key, kind, raw[start:at]))
+    return values
+
+
+def decode_value(kind, raw):
+    if kind == gguf_bytes.STRING:
+        return raw[8:].decode()
+    if kind != gguf_bytes.ARRAY:
+        return struct.unpack(gguf_bytes.SCALAR[kind], raw)[0]
+    elem, n = struct.unpack_from("<IQ", raw)
+    if elem != gguf_bytes.STRING:
+        return list(struct.unpack(f"<{n}{gguf_bytes.SCALAR[elem][1]}", raw[12:]))
+    items, at = [], 12
+    for _ in range(n):
+        (length,) = struct.unpack_from("<Q", raw, at)
+        items.append(raw[at + 8:at + 8 + length].decode())
+        at += 8 + length
+    return items
+
+
+class Vocab:
+    """tokenizer.ggml.* of a file."""
+
+    def __init__(self, path):
+        self.path = path
+        self.values = read_values(path)
+        self.raw = {key: (kind, raw) for key, kind, raw in self.values}
         self.tokens = self.meta("tokens")
         self.kinds = self.meta("token_type")
 
     def meta(self, key, default=None):
-        field = self.fields.get(f"tokenizer.ggml.{key}")
-        return default if field is None else field.contents()
+        value = self.raw.get(f"tokenizer.ggml.{key}")
+        return default if value is None else decode_value(*value)
 
     def of_kind(self, *kinds):
         return {t: i for i, (t, k) in enumerate(zip(self.tokens, self.kinds)) if k in kinds}
@@ -95,15 +146,16 @@ PRE_TOKENIZERS = {
                       + [DIGITS, byte_level(False)],
     "deepseek-v3": isolated(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK_V3) + [byte_level(False)],
 }
-for same_as, names in {"gpt-2": ["mpt"], "smollm": ["starcoder", "refact", "command-r"]}.items():
+for same_as, names in {"gpt-2": ["mpt"], "smollm": ["starcoder", "refact", "command-r"],
+                       "llama-bpe": ["llama3", "llama-v3"], "qwen2": ["deepseek-r1-qwen"]}.items():
     for alias in names:
         PRE_TOKENIZERS[alias] = PRE_TOKENIZERS[same_as]
-IGNORE_MERGES = {"llama-bpe", "tekken"}
+IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "tekken"}
 
 
 class ByteLevelOracle:
-    def __init__(self, vocab, pre=None):
-        pre = pre or vocab.meta("pre")
+    def __init__(self, vocab):
+        pre = vocab.meta("pre")
         merges = [tuple(m.split(" ")) for m in vocab.meta("merges")]
         ids = {t: i for i, t in enumerate(vocab.tokens)}
         self.tok = Tokenizer(models.BPE(ids, merges, ignore_merges=pre in IGNORE_MERGES))
@@ -174,17 +226,19 @@ class SentencePieceOracle:
         self.control = vocab.of_kind(CONTROL)
         # Without the dummy prefix sentencepiece itself cuts the user-defined pieces out.
         self.users = vocab.of_kind(USER_DEFINED) if self.prefix else {}
+        self.cutters = {True: self.cutter({**self.users, **self.control}),
+                        False: self.cutter(self.users)}
 
-    def cut(self, text, added):
-        if not added:
-            return [text]
-        pattern = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
-        return re.split(f"({pattern})", text)
+    @staticmethod
+    def cutter(added):
+        longest_first = sorted(added, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if added else None
 
     def encode(self, text, parse_special):
         added = {**self.users, **(self.control if parse_special else {})}
+        cutter = self.cutters[parse_special]
         ids = []
-        for part in self.cut(text, added):
+        for part in cutter.split(text) if cutter else [text]:
             if part in added:
                 ids.append(added[part])
             elif part:
@@ -205,8 +259,8 @@ def build_oracle(vocab):
 class Millrace:
     """tests/tools/tok_cli.c: all records in, all answers out."""
 
-    def __init__(self, name):
-        self.path = vocab_path(name)
+    def __init__(self, path):
+        self.path = path
         (self.status, self.info), = self.run([])
         if self.status == 0:
             self.bos, self.eos, self.adds_bos, self.adds_eos, *self.stop = self.ids(self.info)

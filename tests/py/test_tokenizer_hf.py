@@ -1,0 +1,280 @@
+"""Token ids equal those of Hugging Face `tokenizers` and `sentencepiece` built from the same vocabulary."""
+
+import functools
+
+import gguf
+import gguf_bytes
+import pytest
+
+import tokenizer_oracle as oracle
+from tokenizer_oracle import CONTROL, DATA, USER_DEFINED, Millrace, Vocab
+
+VOCABULARIES = ["smollm2-135m", "gemma3-270m", "llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "deepseek-coder",
+                "phi-3", "llama-spm", "qwen35", "command-r", "starcoder", "refact", "mpt", "baichuan"]
+WITH_VECTORS = ["llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "deepseek-coder", "phi-3", "llama-spm", "qwen35",
+                "command-r", "starcoder", "refact", "mpt"]
+# Names of tokenizer.ggml.pre without a vocabulary of their own here: run on another one's.
+BORROWERS = {"deepseek-v3": "gpt-2", "tekken": "llama-bpe", "llama3": "gpt-2", "llama-v3": "gpt-2",
+             "deepseek-r1-qwen": "gpt-2"}
+MIXED_BYTES = 2_100_000
+
+
+def path_of(name):
+    return oracle.vocab_path(name)
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(path):
+    """Tests run grouped by vocabulary: only the last one stays in memory."""
+    vocab = Vocab(path)
+    return vocab, oracle.build_oracle(vocab), Millrace(path)
+
+
+@functools.lru_cache(maxsize=2)
+def mixed(name):
+    return list(oracle.mixed_texts(oracle.seeded(name), MIXED_BYTES))
+
+
+def patched(path, target, **changes):
+    """A vocabulary-only copy with tokenizer.ggml.* values replaced, or dropped (None)."""
+    file = gguf_bytes.File([v for v in oracle.read_values(path) if v[0].startswith("tokenizer.ggml.")])
+    for key, change in changes.items():
+        if change is None:
+            file.drop(f"tokenizer.ggml.{key}")
+        else:
+            file.set(f"tokenizer.ggml.{key}", *change)
+    return file.write(target)
+
+
+def assert_same_ids(vocab, texts, want, got):
+    assert len(want) == len(got) == len(texts)
+    for text, expected, ours in zip(texts, want, got):
+        if expected != ours:
+            at = next((i for i, (a, b) in enumerate(zip(expected, ours)) if a != b),
+                      min(len(expected), len(ours)))
+
+            def around(ids):
+                return [(i, vocab.tokens[i]) for i in ids[max(0, at - 2):at + 4]]
+
+            pytest.fail(f"token {at} of {text[:200]!r}: oracle {around(expected)}, ours {around(ours)}")
+
+
+@pytest.mark.parametrize("name", VOCABULARIES, scope="module")
+class TestVocabulary:
+    def test_mixed_text_gives_the_oracles_ids(self, name):
+        vocab, reference, ours = loaded(path_of(name))
+        texts = mixed(name)
+        assert sum(len(t.encode()) for t in texts) >= 2_000_000
+        got = ours.encode_batch(texts, False)
+        assert sum(map(len, got)) > 400_000
+        assert_same_ids(vocab, texts, reference.encode_batch(texts, False), got)
+
+    def test_every_code_point_and_byte_value_gives_the_oracles_ids(self, name):
+        vocab, reference, ours = loaded(path_of(name))
+        texts = list(oracle.every_code_point()) + list(oracle.byte_texts())
+        assert set("".join(texts)) == {chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF}
+        assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
+
+    @pytest.mark.parametrize("parse_special", [False, True])
+    def test_texts_of_added_tokens_give_the_oracles_ids(self, name, parse_special):
+        vocab, reference, ours = loaded(path_of(name))
+        texts = list(oracle.special_texts(oracle.seeded(name), vocab, 1500))
+        got = ours.encode_batch(texts, parse_special)
+        assert_same_ids(vocab, texts, reference.encode_batch(texts, parse_special), got)
+        control = set(vocab.of_kind(CONTROL).values())
+        assert any(control.intersection(ids) for ids in got) == parse_special
+
+    def test_decoding_gives_the_text_back(self, name):
+        vocab, _, ours = loaded(path_of(name))
+        texts = representable(vocab, mixed(name) + list(oracle.byte_texts()))
+        texts += oracle.special_texts(oracle.seeded(name), vocab, 500)
+        for parse_special in (False, True):
+            ids = ours.encode_batch(texts, parse_special)
+            assert ours.decode_batch(ids) == texts
+            assert ours.decode_batch(ids, stepwise=True) == texts
+
+
+def representable(vocab, texts):
+    """What the vocabulary can say: no U+2581, which means a space; some byte-level vocabularies lack
+    bytes, and the oracle drops the characters that need them."""
+    if vocab.meta("model") == "llama":
+        return [t.replace("\u2581", "") for t in texts]
+    tokens = set(vocab.tokens)
+    missing = {byte for byte, char in byte_alphabet().items() if char not in tokens}
+    return ["".join(c for c in t if not missing.intersection(c.encode())) for t in texts] if missing else texts
+
+
+def byte_alphabet():
+    """{byte: character}, read off the ByteLevel pre-tokenizer; bytes that no UTF-8 text holds are left out."""
+    points = [*range(0x800), *range(0x800, 0xD800, 64), *range(0xE000, 0x10000, 64), *range(0x10000, 0x110000, 4096)]
+    alphabet = {}
+    for c in map(chr, points):
+        alphabet.update(zip(c.encode(), oracle.byte_level(False).pre_tokenize_str(c)[0][0]))
+    assert len(alphabet) == 256 - 13
+    return alphabet
+
+
+@pytest.mark.parametrize("name", WITH_VECTORS)
+def test_published_vectors(name):
+    base = DATA / "vocabs" / f"ggml-vocab-{name}.gguf"
+    texts = base.with_name(base.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
+    lines = base.with_name(base.name + ".out").read_text().split("\n")
+    want = [[int(i) for i in line.split()] for line in lines[:len(texts)]]
+    assert len(texts) > 40
+    assert Millrace(base).encode_batch(texts, False) == want
+
+
+@pytest.mark.parametrize("pre", BORROWERS)
+def test_other_pre_tokenizers_cut_as_published(pre, tmp_path):
+    path = patched(path_of(BORROWERS[pre]), tmp_path / "vocab.gguf", pre=(gguf_bytes.STRING, pre))
+    vocab = Vocab(path)
+    reference, ours = oracle.build_oracle(vocab), Millrace(path)
+    texts = mixed("borrowed") + list(oracle.every_code_point()) + list(oracle.byte_texts())
+    assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
+
+
+def test_our_reader_of_vocabularies_agrees_with_the_gguf_package():
+    vocab = Vocab(path_of("deepseek-coder"))
+    fields = gguf.GGUFReader(vocab.path).fields
+    keys = [key for key, _, _ in vocab.values if key.startswith("tokenizer.ggml.")]
+    assert len(keys) >= 8
+    for key in keys:
+        assert vocab.meta(key.removeprefix("tokenizer.ggml.")) == fields[key].contents()
+
+
+# ---- rules of the metadata ----
+
+BOS_EOS = {  # adds_bos, adds_eos
+    "smollm2-135m": (0, 0), "gemma3-270m": (1, 0), "llama-bpe": (1, 0), "qwen2": (0, 0), "gpt-2": (0, 0),
+    "deepseek-llm": (1, 0), "deepseek-coder": (1, 0), "phi-3": (1, 0), "llama-spm": (1, 0), "baichuan": (1, 0)}
+
+
+@pytest.mark.parametrize("name", BOS_EOS)
+def test_bos_is_added_once_and_only_where_the_model_wants_it(name):
+    ours = Millrace(path_of(name))
+    assert (ours.adds_bos, ours.adds_eos) == BOS_EOS[name]
+    vocab = Vocab(path_of(name))
+    bos = vocab.tokens[ours.bos]
+    texts = ["", "Hello", bos, bos + "Hello", bos + bos + "Hello"]
+    bare = ours.encode_batch(texts, True)
+    full = ours.encode_batch(texts, True, add_special=True)
+    front = [ours.bos] if ours.adds_bos else []
+    assert full == [front + bare[0], front + bare[1], *bare[2:]]
+    assert bare[0] == [] and bare[2] == [ours.bos] and bare[4][:2] == [ours.bos] * 2
+    # As plain text the same characters are no BOS, so one is added.
+    assert ours.encode_batch(texts, False, add_special=True)[3] == front + ours.encode_batch(texts, False)[3]
+
+
+def test_eos_is_added_once_where_the_file_says_so(tmp_path):
+    path = patched(path_of("llama-spm"), tmp_path / "v.gguf", add_eos_token=(gguf_bytes.BOOL, 1),
+                   add_bos_token=(gguf_bytes.BOOL, 0))
+    ours = Millrace(path)
+    assert ours.encode_batch(["a", "a</s>"], True, add_special=True) == [[263, 2], [263, 2]]
+
+
+STOPS = {
+    "smollm2-135m": ["<|endoftext|>", "<|im_end|>"], "gemma3-270m": ["<eos>", "<end_of_turn>"],
+    "llama-bpe": ["<|end_of_text|>", "<|eot_id|>"], "qwen2": ["<|endoftext|>", "<|im_end|>"],
+    "gpt-2": ["<|endoftext|>"], "deepseek-llm": ["<｜end▁of▁sentence｜>"],
+    # "</s>" of Phi-3 is no control token, so it does not stop
+    "deepseek-coder": ["<｜end▁of▁sentence｜>"], "phi-3": ["<|endoftext|>", "<|end|>"],
+    "llama-spm": ["</s>"], "command-r": ["<EOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"]}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_stop_tokens(name):
+    vocab = Vocab(path_of(name))
+    assert [vocab.tokens[i] for i in Millrace(path_of(name)).stop] == STOPS[name]
+
+
+def test_metadata_adds_stop_tokens(tmp_path):
+    path = patched(path_of("gpt-2"), tmp_path / "v.gguf", eos_token_id=(gguf_bytes.U32, 7),
+                   eot_token_id=(gguf_bytes.U32, 9), eom_token_id=(gguf_bytes.U32, 3),
+                   eos_token_ids=(gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.I32, [11, 7])))
+    assert Millrace(path).stop == [3, 7, 9, 11, 50256]
+
+
+# ---- what is refused ----
+
+def refusal(path):
+    ours = Millrace(path)
+    assert ours.status != 0
+    return ours.info.decode()
+
+
+def test_the_file_of_version_2_names_the_missing_pre_tokenizer():
+    assert refusal(path_of("aquila")) == "byte-level tokenizer: the file lacks tokenizer.ggml.pre"
+
+
+REFUSED = {
+    "both missing": ("gpt-2", {"merges": None, "pre": None},
+                     "byte-level tokenizer: the file lacks tokenizer.ggml.merges and tokenizer.ggml.pre"),
+    "no merges": ("gpt-2", {"merges": None}, "byte-level tokenizer: the file lacks tokenizer.ggml.merges"),
+    "unknown pre": ("gpt-2", {"pre": (gguf_bytes.STRING, "nonesuch")}, "pre-tokenizer 'nonesuch' is not supported"),
+    "unknown model": ("gpt-2", {"model": (gguf_bytes.STRING, "t6")}, "tokenizer model 't6' is not supported"),
+    "no model": ("gpt-2", {"model": None}, "tokenizer: the file lacks tokenizer.ggml.model"),
+    "no tokens": ("gpt-2", {"tokens": None}, "tokenizer: the file lacks tokenizer.ggml.tokens"),
+    "merge of nothing known": (
+        "gpt-2", {"merges": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.STRING, ["! ☃"]))},
+        "tokenizer.ggml.merges: entry 0 names a token that the vocabulary lacks"),
+    "merge of one": ("gpt-2", {"merges": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.STRING, ["! !", "!!"]))},
+                     "tokenizer.ggml.merges: entry 1 is no pair"),
+    "no scores": ("llama-spm", {"scores": None}, "sentencepiece tokenizer: the file lacks tokenizer.ggml.scores"),
+    "few scores": ("llama-spm", {"scores": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.F32, [1.0]))},
+                   "tokenizer.ggml.scores: 1 entries for 32000 tokens"),
+    "scores not finite": (
+        "llama-spm",
+        {"scores": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.F32, [0.0] * 31999 + [float("nan")]))},
+        "tokenizer.ggml.scores: entry 31999 is not finite"),
+    "few types": ("llama-spm", {"token_type": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.I32, [1]))},
+                  "tokenizer.ggml.token_type: 1 entries for 32000 tokens"),
+    "bad type": ("llama-spm",
+                 {"token_type": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.I32, [1] * 31999 + [9]))},
+                 "tokenizer.ggml.token_type: token 31999 has type 9"),
+    "bos out of range": ("llama-spm", {"bos_token_id": (gguf_bytes.U32, 32000)},
+                         "tokenizer.ggml.bos_token_id: 32000, but there are 32000 tokens"),
+    "a normaliser": ("llama-spm", {"remove_extra_whitespaces": (gguf_bytes.BOOL, 1)},
+                     "tokenizer.ggml.remove_extra_whitespaces is not supported"),
+    "a character map": (
+        "llama-spm", {"precompiled_charsmap": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.U8, [1]))},
+        "tokenizer.ggml.precompiled_charsmap is not supported"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_the_reason(case, tmp_path):
+    name, changes, text = REFUSED[case]
+    assert refusal(patched(path_of(name), tmp_path / "v.gguf", **changes)) == text
+
+
+@pytest.mark.parametrize("name", ["bert-bge", "gemma-4", "nomic-bert-moe", "falcon", "gpt-neox"])
+def test_kinds_not_served_are_refused_by_name(name):
+    texts = {"bert-bge": "tokenizer model 'bert' is not supported",
+             "gemma-4": "tokenizer model 'gemma4' is not supported",
+             "nomic-bert-moe": "tokenizer model 't5' is not supported",
+             "falcon": "pre-tokenizer 'falcon' is not supported",
+             "gpt-neox": "byte-level tokenizer: the file lacks tokenizer.ggml.pre"}
+    assert refusal(path_of(name)) == texts[name]
+
+
+def test_text_that_is_not_utf8_is_refused():
+    ours = Millrace(path_of("gpt-2"))
+    bad = b"ab\xffc"
+    (_, (status, text)) = ours.run([(0, 0, len(bad), bad)])
+    assert status != 0 and text == b"text is not valid utf-8 at byte 2"
+
+
+def test_token_outside_the_vocabulary_is_refused():
+    ours = Millrace(path_of("gpt-2"))
+    for token in (-1, 50257):
+        (_, (status, text)) = ours.run([(1, 0, 1, token.to_bytes(4, "little", signed=True))])
+        assert status != 0 and text.decode() == f"token {token} is not in the vocabulary of 50257 tokens"
+
+
+def test_user_defined_texts_are_found_even_when_specials_are_not_parsed():
+    vocab, _, ours = loaded(path_of("gemma3-270m"))
+    users = vocab.of_kind(USER_DEFINED)
+    texts = ["<table>\n\n\tx</table>", "a    b", "<eos>"]
+    got = ours.encode_batch(texts, False)
+    assert got[0][:3] == [users["<table>"], users["\n\n"], users["\t"]]
+    assert users["    "] in got[1] and ours.eos not in got[2]
