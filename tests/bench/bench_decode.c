@@ -96,7 +96,7 @@ static void load(struct bench *n, const char *path)
     struct hparams h;
     struct weights w;
     struct buf problems = {0};
-    const struct kernels *k;
+    const struct kernels *k = NULL;
     double t = now();
     if (gguf_open(path, &n->g, &e) != OK || hparams_read(n->g, &h, &e) != OK ||
         weights_bind(n->g, &h, &w, &problems, &e) != OK ||

@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     struct settings set;
     struct gguf *g;
     struct tokenizer *tok;
-    struct chat_template *tmpl;
+    struct chat_template *tmpl = NULL;
     struct str source;
     struct server *srv;
     bool help = false;

@@ -188,8 +188,8 @@ END_TEST
 START_TEST(endless_recursion_is_an_error)
 {
     static const char *const sources[] = {
-        "{% macro m(x) %}{% for i in [1] %}{% set y %}{{ ('a' ~ [m(x)|upper])|string }}{% endset %}"
-        "{% endfor %}{% endmacro %}{{ m(1) }}",
+        ("{% macro m(x) %}{% for i in [1] %}{% set y %}{{ ('a' ~ [m(x)|upper])|string }}"
+         "{% endset %}{% endfor %}{% endmacro %}{{ m(1) }}"),
         "{% for x in [1] recursive %}{{ [1]|map('string')|join(loop([1])) }}{% endfor %}",
         "{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}",
     };
