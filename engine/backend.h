@@ -16,7 +16,7 @@
 struct backend;
 
 struct backend_limits {
-    uint32_t max_rows;  /* rows a step */
+    uint32_t max_rows; /* rows a step */
     uint32_t max_spans;
     uint32_t max_outs;
 };

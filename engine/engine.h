@@ -18,18 +18,18 @@ struct engine;
 
 struct engine_info {
     char architecture[32];
-    char name[128];          /* general.name or "" */
-    char file_type[32];      /* most frequent matrix type, for instance "Q4_1" */
-    char cpu_level[32];      /* kernels chosen, for instance "avx2" */
-    char cpu_available[64];  /* levels the machine has */
-    char activations[16];    /* int8, int16, f32 */
+    char name[128]; /* general.name or "" */
+    char file_type[32]; /* most frequent matrix type, for instance "Q4_1" */
+    char cpu_level[32]; /* kernels chosen, for instance "avx2" */
+    char cpu_available[64]; /* levels the machine has */
+    char activations[16]; /* int8, int16, f32 */
     uint32_t n_threads;
     uint32_t n_vocab;
     uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff;
-    uint32_t n_ctx_train;    /* context length of the model */
+    uint32_t n_ctx_train; /* context length of the model */
     uint64_t n_params;
-    uint64_t tensor_bytes;   /* bytes of all tensors in the file */
-    uint64_t weight_bytes;   /* bytes resident after repacking */
+    uint64_t tensor_bytes; /* bytes of all tensors in the file */
+    uint64_t weight_bytes; /* bytes resident after repacking */
     bool has_template;
     /* general.sampling.*: NaN / -1 when the file has none */
     float sampling_temperature, sampling_top_p, sampling_min_p;
@@ -46,11 +46,12 @@ const struct engine_info *engine_info(const struct engine *en);
 const struct tokenizer *engine_tokenizer(const struct engine *en);
 const struct chat_template *engine_template(const struct engine *en); /* NULL when there is none */
 /* Layout of KV blocks for this model under the settings (kv.dtype, kv.block_tokens). */
-enum status engine_kv_layout(const struct engine *en, const struct settings *s, struct kv_layout *out,
-                             struct err *e);
+enum status engine_kv_layout(const struct engine *en, const struct settings *s,
+                             struct kv_layout *out, struct err *e);
 /* The CPU backend over an arena; limits bound every later batch and size all scratch. */
-enum status engine_backend(struct engine *en, struct kv_arena *arena, const struct kv_layout *layout,
-                           struct backend_limits limits, struct backend **out, struct err *e);
+enum status engine_backend(struct engine *en, struct kv_arena *arena,
+                           const struct kv_layout *layout, struct backend_limits limits,
+                           struct backend **out, struct err *e);
 
 /* `millrace inspect`: prints facts and everything missing or unsupported. OK even when the model
  * cannot be served; an error only when the file cannot be read at all. */
