@@ -10,12 +10,14 @@ import tokenizer_oracle as oracle
 from tokenizer_oracle import CONTROL, DATA, USER_DEFINED, Millrace, Vocab
 
 VOCABULARIES = ["smollm2-135m", "gemma3-270m", "llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "deepseek-coder",
-                "phi-3", "llama-spm", "qwen35", "command-r", "starcoder", "refact", "mpt", "baichuan"]
+                "phi-3", "llama-spm", "qwen35"]
+# Rules that the ones above have too, on other vocabularies.
+MORE = ["command-r", "starcoder", "refact", "mpt", "baichuan"]
 WITH_VECTORS = ["llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "deepseek-coder", "phi-3", "llama-spm", "qwen35",
                 "command-r", "starcoder", "refact", "mpt"]
 # Names of tokenizer.ggml.pre without a vocabulary of their own here: run on another one's.
-BORROWERS = {"deepseek-v3": "gpt-2", "tekken": "llama-bpe", "llama3": "gpt-2", "llama-v3": "gpt-2",
-             "deepseek-r1-qwen": "gpt-2"}
+BORROWERS = {"deepseek-v3": "gpt-2", "tekken": "llama-bpe"}
+ALIASES = ["llama3", "llama-v3", "deepseek-r1-qwen"]
 MIXED_BYTES = 2_100_000
 
 
@@ -31,8 +33,8 @@ def loaded(path):
 
 
 @functools.lru_cache(maxsize=2)
-def mixed(name):
-    return list(oracle.mixed_texts(oracle.seeded(name), MIXED_BYTES))
+def mixed(name, n_bytes=MIXED_BYTES):
+    return list(oracle.mixed_texts(oracle.seeded(name), n_bytes))
 
 
 def patched(path, target, **changes):
@@ -59,7 +61,13 @@ def assert_same_ids(vocab, texts, want, got):
             pytest.fail(f"token {at} of {text[:200]!r}: oracle {around(expected)}, ours {around(ours)}")
 
 
-@pytest.mark.parametrize("name", VOCABULARIES, scope="module")
+def all_code_points():
+    texts = list(oracle.every_code_point()) + list(oracle.byte_texts())
+    assert set("".join(texts)) == {chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF}
+    return texts
+
+
+@pytest.mark.parametrize("name", VOCABULARIES + MORE, scope="module")
 class TestVocabulary:
     def test_mixed_text_gives_the_oracles_ids(self, name):
         vocab, reference, ours = loaded(path_of(name))
@@ -68,12 +76,6 @@ class TestVocabulary:
         got = ours.encode_batch(texts, False)
         assert sum(map(len, got)) > 400_000
         assert_same_ids(vocab, texts, reference.encode_batch(texts, False), got)
-
-    def test_every_code_point_and_byte_value_gives_the_oracles_ids(self, name):
-        vocab, reference, ours = loaded(path_of(name))
-        texts = list(oracle.every_code_point()) + list(oracle.byte_texts())
-        assert set("".join(texts)) == {chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF}
-        assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
 
     @pytest.mark.parametrize("parse_special", [False, True])
     def test_texts_of_added_tokens_give_the_oracles_ids(self, name, parse_special):
@@ -114,6 +116,20 @@ def byte_alphabet():
     return alphabet
 
 
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_every_code_point_and_byte_value_gives_the_oracles_ids(name):
+    vocab, reference, ours = loaded(path_of(name))
+    texts = all_code_points()
+    assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "llama-bpe", "deepseek-llm", "gemma3-270m", "llama-spm"])
+def test_long_runs_of_one_character_give_the_oracles_ids(name):
+    vocab, reference, ours = loaded(path_of(name))
+    texts = [c * (200_000 // len(c.encode())) + end for c in "aA \n\t7=的😀\u0301" for end in ("", "x")]
+    assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
+
+
 @pytest.mark.parametrize("name", WITH_VECTORS)
 def test_published_vectors(name):
     base = DATA / "vocabs" / f"ggml-vocab-{name}.gguf"
@@ -124,13 +140,21 @@ def test_published_vectors(name):
     assert Millrace(base).encode_batch(texts, False) == want
 
 
-@pytest.mark.parametrize("pre", BORROWERS)
-def test_other_pre_tokenizers_cut_as_published(pre, tmp_path):
-    path = patched(path_of(BORROWERS[pre]), tmp_path / "vocab.gguf", pre=(gguf_bytes.STRING, pre))
+def check_borrowed(pre, name, target, texts):
+    path = patched(path_of(name), target, pre=(gguf_bytes.STRING, pre))
     vocab = Vocab(path)
     reference, ours = oracle.build_oracle(vocab), Millrace(path)
-    texts = mixed("borrowed") + list(oracle.every_code_point()) + list(oracle.byte_texts())
     assert_same_ids(vocab, texts, reference.encode_batch(texts, False), ours.encode_batch(texts, False))
+
+
+@pytest.mark.parametrize("pre", BORROWERS)
+def test_other_pre_tokenizers_cut_as_published(pre, tmp_path):
+    check_borrowed(pre, BORROWERS[pre], tmp_path / "vocab.gguf", mixed("borrowed") + all_code_points())
+
+
+@pytest.mark.parametrize("pre", ALIASES)
+def test_other_names_mean_the_same_pre_tokenizer(pre, tmp_path):
+    check_borrowed(pre, "gpt-2", tmp_path / "vocab.gguf", mixed("aliases", 300_000))
 
 
 def test_our_reader_of_vocabularies_agrees_with_the_gguf_package():
