@@ -115,7 +115,8 @@ void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
         kv_table_init(pool, &s->table, kv_blocks_for((uint32_t)cap, pool->n_slots));
         if (tok) {
             detok_init(&s->detok, tok, r->skip_special);
-            s->detok.at_start = false; /* output goes on behind the prompt: its first space counts */
+            s->detok.at_start =
+                false; /* output goes on behind the prompt: its first space counts */
         }
         if (r->stops.n)
             stop_scan_init(&s->scan, &r->stops);
