@@ -164,6 +164,9 @@ INLINE void block_int(int kind, int form, int ng, int nt, const uint8_t *unit, c
 {
     __m256i dot[2][4], w[2][2];
     struct scales s[2];
+    /* The same place of the groups that come next: the hardware follows one stream, not two. */
+    UNROLL for (int i = 0; i < ng * 3; i++) _mm_prefetch(
+        (const char *)block + (size_t)(i / 3 + ng) * group_bytes + i % 3 * 64, _MM_HINT_T0);
     UNROLL for (int i = 0; i < ng * nt; i++) dot[i / nt][i % nt] = _mm256_setzero_si256();
     const int half = N_STEPS(form) / 2;
     UNROLL for (int h = 0; h < 2; h++)
@@ -331,26 +334,35 @@ INLINE void strip(tile_fn *four, tile_fn *two, tile_fn *one, const uint8_t *w, s
         one(w, group_bytes, n_blocks, act, stride, out, out_stride);
 }
 
-/* groups: 2 where pairs of groups are computed together, else 1. */
-#define MATMUL_BY(kind, form, groups)                                                              \
-    static void matmul_##kind##_##form(const uint8_t *w, size_t group_bytes, uint32_t n_groups,    \
-                                       uint32_t n_blocks, const uint8_t *act, size_t stride,       \
-                                       uint32_t n_tokens, float *out, size_t out_stride)           \
+/* One group after the other for one or two tokens: memory is the limit then, and one forward stream
+ * reads fastest. */
+#define MATMUL_SINGLES(kind, form)                                                                 \
+    static void matmul_##kind##_##form##_singles(                                                  \
+        const uint8_t *w, size_t group_bytes, uint32_t n_groups, uint32_t n_blocks,                \
+        const uint8_t *act, size_t stride, uint32_t n_tokens, float *out, size_t out_stride)       \
     {                                                                                              \
-        for (; n_groups >= groups;                                                                 \
-             n_groups -= groups, w += groups * group_bytes, out += groups * 8)                     \
-            strip(tile_##kind##_##form##_##groups##_4, tile_##kind##_##form##_##groups##_2,        \
-                  tile_##kind##_##form##_##groups##_1, w, group_bytes, n_blocks, act, stride,      \
-                  n_tokens, out, out_stride);                                                      \
-        if (groups > 1 && n_groups == 1)                                                           \
+        for (; n_groups > 0; n_groups--, w += group_bytes, out += 8)                               \
             strip(tile_##kind##_##form##_1_4, tile_##kind##_##form##_1_2,                          \
                   tile_##kind##_##form##_1_1, w, group_bytes, n_blocks, act, stride, n_tokens,     \
                   out, out_stride);                                                                \
     }
+#define MATMUL_BY_PAIRS(kind, form)                                                                \
+    static void matmul_##kind##_##form(const uint8_t *w, size_t group_bytes, uint32_t n_groups,    \
+                                       uint32_t n_blocks, const uint8_t *act, size_t stride,       \
+                                       uint32_t n_tokens, float *out, size_t out_stride)           \
+    {                                                                                              \
+        for (; n_tokens > 2 && n_groups >= 2; n_groups -= 2, w += 2 * group_bytes, out += 16)      \
+            strip(tile_##kind##_##form##_2_4, tile_##kind##_##form##_2_2,                          \
+                  tile_##kind##_##form##_2_1, w, group_bytes, n_blocks, act, stride, n_tokens,     \
+                  out, out_stride);                                                                \
+        matmul_##kind##_##form##_singles(w, group_bytes, n_groups, n_blocks, act, stride,          \
+                                         n_tokens, out, out_stride);                               \
+    }
 #define TILES(kind, form, ng)                                                                      \
     TILE(kind, form, ng, 4) TILE(kind, form, ng, 2) TILE(kind, form, ng, 1)
-#define MATMUL_PAIRS(kind, form) TILES(kind, form, 1) TILES(kind, form, 2) MATMUL_BY(kind, form, 2)
-#define MATMUL(kind, form) TILES(kind, form, 1) MATMUL_BY(kind, form, 1)
+#define MATMUL_PAIRS(kind, form)                                                                   \
+    TILES(kind, form, 1) TILES(kind, form, 2) MATMUL_SINGLES(kind, form) MATMUL_BY_PAIRS(kind, form)
+#define MATMUL(kind, form) TILES(kind, form, 1) MATMUL_SINGLES(kind, form)
 
 #define MATMUL_N4(kind) MATMUL_PAIRS(kind, ACT_I8) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
 #define MATMUL_I8(kind) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
@@ -367,9 +379,9 @@ MATMUL(PACK_F16, ACT_F32)
 MATMUL(PACK_BF16, ACT_F32)
 
 #define ROW_N4(kind)                                                                               \
-    [kind] = {matmul_##kind##_ACT_I8, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32}
-#define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32}
-#define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32}
+    [kind] = {matmul_##kind##_ACT_I8, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
+#define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
+#define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32_singles}
 
 kernel_matmul *const matmul_avx2[PACK_KINDS][ACT_FORMS] = {
     ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
