@@ -80,11 +80,14 @@ def test_stream_usage_comes_last_and_only_when_asked(client):
 
 
 def test_stream_helper_gathers_the_completion(client):
-    with client.chat.completions.stream(model=MODEL, messages=CHAT, temperature=0, max_tokens=20) as stream:
+    # an answer that ends by itself: the helper raises on finish_reason length
+    ask = dict(model=MODEL, messages=[{"role": "user", "content": "What is 2+2?"}], temperature=0, max_tokens=60)
+    with client.chat.completions.stream(**ask) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
-    whole = client.chat.completions.create(model=MODEL, messages=CHAT, temperature=0, max_tokens=20)
+    whole = client.chat.completions.create(**ask)
     assert final.choices[0].message.content == whole.choices[0].message.content
+    assert final.choices[0].finish_reason == "stop"
     assert "content.delta" in kinds and "content.done" in kinds
 
 
