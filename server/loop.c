@@ -174,7 +174,9 @@ static void pump_woken(struct loop *l)
     for (int i = 0; i < PUMP_BURST && l->to_pump; i++) {
         struct request *r = l->to_pump;
         l->to_pump = r->wake_next;
-        atomic_store_explicit(&r->wake_queued, false, memory_order_release);
+        /* Exchanged, not stored: a plain store may become visible after the look into the ring below,
+         * and the engine, which still sees the flag, would not wake us for what it pushed between. */
+        atomic_exchange_explicit(&r->wake_queued, false, memory_order_acq_rel);
         struct job *j = r->owner;
         if (j)
             http_pump(j->ex);
