@@ -119,12 +119,14 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
         most = most < fits ? most : fits;
     }
     n = n < most ? n : most;
+    bool granted = n > 0;
     if (n > 0 && q->req->r->prompt_logprobs)
         n = scored_rows(s, q, n, left->n_outs);
     /* The last row samples: it needs an output and room for its event, else it waits. */
     if (n > 0 && q->n_kv + n == q->n_tok && seq_samples(q) &&
         (left->n_outs < 1 || !ring_takes(s, q->req, q->req->token_bytes)))
         n--;
+    s->n_paused += granted && n == 0;
     return n;
 }
 
@@ -135,10 +137,8 @@ static void plan_prefills(struct sched *s, struct budget *left)
         if (seq_decodes(q))
             continue;
         uint32_t n = chunk_rows(s, q, left);
-        if (n == 0) {
-            s->n_paused++;
+        if (n == 0)
             continue;
-        }
         uint32_t outs_before = s->batch.n_outs;
         left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
         add_span(s, q, n);

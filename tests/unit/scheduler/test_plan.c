@@ -136,6 +136,7 @@ START_TEST(thirty_two_at_once_get_first_tokens_one_after_the_other)
         rig_submit(&g, r[i]);
     }
     while (sched_turn(g.s)) {
+        ck_assert_uint_eq(g.s->n_paused, 0); /* waiting for its turn is no slow reader */
         for (uint32_t i = 0; i < 32; i++) {
             seen_read(&o[i], r[i], UINT32_MAX);
             if (o[i].n_token[0] && !first_step[i])
