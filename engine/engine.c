@@ -108,7 +108,10 @@ static enum status read_whole_file(const char *path, struct buf *out, struct err
         return err_set(e, ERR_IO, "chat template %s: cannot open", path);
     while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && out->len <= LIMIT_BYTES)
         buf_add(out, chunk, n);
+    bool failed = ferror(f); /* a folder opens and fails here */
     fclose(f);
+    if (failed)
+        return err_set(e, ERR_IO, "chat template %s: cannot read", path);
     if (out->len > LIMIT_BYTES)
         return err_set(e, ERR_TOO_LARGE, "chat template %s: over %d bytes", path, LIMIT_BYTES);
     return OK;

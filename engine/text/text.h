@@ -45,9 +45,8 @@ enum token_type tokenizer_type(const struct tokenizer *t, int32_t token);
 /* The token as stored in the vocabulary (for /tokenizer_info and templates). Borrows. */
 struct str tokenizer_text(const struct tokenizer *t, int32_t token);
 /* The bytes the token stands for in output: byte-level decoded, U+2581 as a space, byte tokens as
- * their byte; control tokens give their text. Borrows. At most tokenizer_max_bytes(). */
+ * their byte; control tokens give their text. Borrows. */
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t token);
-uint32_t tokenizer_max_bytes(const struct tokenizer *t);
 
 struct tokens {
     int32_t *id; /* owns (mem_free) */

@@ -366,11 +366,6 @@ struct str tokenizer_bytes(const struct tokenizer *t, int32_t token)
     return t->bytes[token];
 }
 
-uint32_t tokenizer_max_bytes(const struct tokenizer *t)
-{
-    return t->max_bytes;
-}
-
 void tokens_release(struct tokens *t)
 {
     mem_free(t->id);
