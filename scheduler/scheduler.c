@@ -9,9 +9,12 @@
 static enum status check_limits(const struct sched_limits *l, const struct backend_limits *b,
                                 struct err *e)
 {
-    if (l->max_running < 1 || l->max_batch_tokens < 1 || l->chunk_max < 1 || l->max_context < 2 ||
-        l->step_target_ms < 1)
+    if (l->max_running < 1 || l->max_batch_tokens < 1 || l->chunk_max < 1 || l->step_target_ms < 1)
         return err_set(e, ERR_INVALID, "a limit of the scheduler is zero");
+    if (l->max_context < 2)
+        return err_set_field(e, ERR_INVALID, "limits.max_context", NULL,
+                             "limits.max_context is %u, a prompt and its output need at least 2",
+                             l->max_context);
     if (l->max_running > l->max_batch_tokens)
         return err_set_field(e, ERR_INVALID, "sched.max_running", NULL,
                              "sched.max_running is %u, above sched.max_batch_tokens %u",

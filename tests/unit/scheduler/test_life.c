@@ -98,6 +98,10 @@ START_TEST(limits_that_contradict_each_other_are_refused)
     opt.limits.chunk_max = 0;
     ck_assert_int_eq(sched_new(&opt.limits, be, &arena, &layout, NULL, NULL, &s, &e), ERR_INVALID);
     ck_assert_str_eq(e.text, "a limit of the scheduler is zero");
+    opt = rig_defaults();
+    opt.limits.max_context = 1;
+    ck_assert_int_eq(sched_new(&opt.limits, be, &arena, &layout, NULL, NULL, &s, &e), ERR_INVALID);
+    ck_assert_str_eq(e.param, "limits.max_context");
     be->ops->close(be);
 }
 END_TEST
