@@ -1,5 +1,6 @@
 /* Log lines to stderr: human text (logfmt-like) or one JSON object a line (log.format=json).
- * One write(2) per line. Never prompts, completions or keys. Thread: any. */
+ * One write(2) per line, never blocking: when nobody reads a pipe, lines are dropped and counted, and
+ * the next line that goes through tells how many. Never prompts, completions or keys. Thread: any. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -85,6 +85,7 @@ static void step(struct sched *s)
         cost_observe(&s->cost, s->batch.n_rows, s->kv_read, s->now_ns - s->step_ns);
         retire_step(s);
     } else {
+        s->n_prompt_rows = 0;
         retire_failed(s, &e);
         note_failure(s, &e);
     }

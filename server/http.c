@@ -451,11 +451,13 @@ static void send_canned(int fd, int problem_id, const char *text)
 
 void http_refuse(int fd)
 {
+    enum { MOST_READS = 16 };
     char unread[4096];
     send_canned(fd, HTTP_CONNECTIONS, "too many connections are open");
     shutdown(fd, SHUT_WR);
-    /* Unread bytes would turn the close into a reset that can overtake the answer. */
-    while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
+    /* Unread bytes would turn the close into a reset that can overtake the answer; a client that goes
+     * on sending may not hold the loop. */
+    for (int i = 0; i < MOST_READS && recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++)
         continue;
     close(fd);
 }

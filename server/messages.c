@@ -63,8 +63,9 @@ static enum status add_part(const struct json *part, size_t i, size_t k, struct 
     return OK;
 }
 
+/* absent: the JSON text of an assistant's content that is null or not there beside tool calls. */
 static enum status add_content(const struct json *message, size_t i, bool assistant,
-                               struct buf *out, struct err *e)
+                               const char *absent, struct buf *out, struct err *e)
 {
     const struct json *content = json_get(message, "content");
     const struct json *calls = json_get(message, "tool_calls");
@@ -76,7 +77,7 @@ static enum status add_content(const struct json *message, size_t i, bool assist
         if (json_is(refusal, JSON_STRING))
             json_add_string(out, json_string(refusal));
         else
-            buf_add_c(out, json_is(calls, JSON_ARRAY) && json_count(calls) ? "null" : "\"\"");
+            buf_add_c(out, json_is(calls, JSON_ARRAY) && json_count(calls) ? absent : "\"\"");
         return OK;
     }
     if (json_is(content, JSON_STRING)) {
@@ -193,7 +194,8 @@ static enum status add_others(const struct json *message, size_t i, struct buf *
     return OK;
 }
 
-enum status messages_normalise(const struct json *messages, struct buf *out, struct err *e)
+enum status messages_normalise(const struct json *messages, const char *absent, struct buf *out,
+                               struct err *e)
 {
     if (!json_is(messages, JSON_ARRAY) || json_count(messages) == 0)
         return err_set_field(e, ERR_INVALID, "messages", messages ? "invalid_value" : "missing",
@@ -212,7 +214,7 @@ enum status messages_normalise(const struct json *messages, struct buf *out, str
             role = STR_LIT("system");
         buf_add_c(out, i ? ",{\"role\":" : "{\"role\":");
         json_add_string(out, role);
-        status = add_content(m, i, str_eq_c(role, "assistant"), out, e);
+        status = add_content(m, i, str_eq_c(role, "assistant"), absent, out, e);
         if (!status)
             status = add_others(m, i, out, e);
         if (status)
@@ -253,7 +255,8 @@ static void ensure_bos(const struct tokenizer *tok, struct tokens *tokens)
 }
 
 static enum status render_and_encode(const struct server *srv, const struct params *p,
-                                     const struct json *messages, struct tokens *out, struct err *e)
+                                     const struct json *messages, bool keep_null_content,
+                                     struct tokens *out, struct err *e)
 {
     const struct tokenizer *tok = srv->model.tok;
     int64_t fixed = srv->set->deterministic_time;
@@ -265,6 +268,7 @@ static enum status render_and_encode(const struct server *srv, const struct para
         .bos_token = special_text(tok, tokenizer_bos(tok)),
         .eos_token = special_text(tok, tokenizer_eos(tok)),
         .now_unix_s = fixed ? fixed : clock_unix_s(),
+        .keep_null_content = keep_null_content,
     };
     struct buf text = {0};
     struct encode_options options = {
@@ -288,25 +292,54 @@ static enum status render_and_encode(const struct server *srv, const struct para
     return status;
 }
 
-enum status messages_encode(const struct server *srv, const struct params *p, struct tokens *out,
-                            struct err *e)
+static bool lacks_content(const struct json *messages)
+{
+    for (const struct json *m = json_first(messages); m; m = json_next(m)) {
+        const struct json *content = json_get(m, "content");
+        if (!content || json_is(content, JSON_NULL))
+            return true;
+    }
+    return false;
+}
+
+static enum status encode_form(const struct server *srv, const struct params *p, const char *absent,
+                               bool keep_null_content, struct tokens *out, struct err *e)
 {
     struct buf normal = {0};
     struct json_doc *doc = NULL;
     const struct json_limits limits = {.depth = JSON_DEPTH + 8, .n_nodes = 2 * JSON_NODES};
-    enum status status = check_turn(p, e);
-    if (!status)
-        status = messages_normalise(p->messages, &normal, e);
-    if (!status && !srv->model.tmpl)
-        status = err_set_field(
-            e, ERR_INVALID, NULL, "no_chat_template",
-            "the model has no chat template that can be used: use /v1/completions, or start the "
-            "server with --chat-template FILE");
+    enum status status = messages_normalise(p->messages, absent, &normal, e);
     if (!status)
         status = json_parse(buf_str(&normal), limits, &doc, e);
     if (!status)
-        status = render_and_encode(srv, p, json_root(doc), out, e);
+        status = render_and_encode(srv, p, json_root(doc), keep_null_content, out, e);
     json_free(doc);
     buf_release(&normal);
     return status;
+}
+
+/* Tool calls come back without content (null, or no member), and templates expect it in one of three
+ * ways: no member, as transformers now renders; none, which some ask for; an empty text, which the
+ * rest take. The first that the template doesn't fail on counts. */
+enum status messages_encode(const struct server *srv, const struct params *p, struct tokens *out,
+                            struct err *e)
+{
+    enum status status = check_turn(p, e);
+    if (!status && !srv->model.tmpl) {
+        struct buf checked = {0};
+        status = messages_normalise(p->messages, "null", &checked, e);
+        buf_release(&checked);
+        if (!status)
+            status = err_set_field(
+                e, ERR_INVALID, NULL, "no_chat_template",
+                "the model has no chat template that can be used: use /v1/completions, or start "
+                "the server with --chat-template FILE");
+    }
+    if (status)
+        return status;
+    status = encode_form(srv, p, "null", false, out, e);
+    if (status != ERR_INVALID || !lacks_content(p->messages))
+        return status;
+    status = encode_form(srv, p, "null", true, out, e);
+    return status == ERR_INVALID ? encode_form(srv, p, "\"\"", false, out, e) : status;
 }

@@ -11,9 +11,11 @@
 struct server;
 
 /* Appends the messages as the template wants them: content one string, role developer as system,
- * arguments of tool calls as objects where they parse. ERR_INVALID or ERR_UNSUPPORTED with the JSON
- * path of what is wrong in param. */
-enum status messages_normalise(const struct json *messages, struct buf *out, struct err *e);
+ * arguments of tool calls as objects where they parse. absent: JSON text for the content that an
+ * assistant's tool calls come without. ERR_INVALID or ERR_UNSUPPORTED with the JSON path of what is
+ * wrong in param. */
+enum status messages_normalise(const struct json *messages, const char *absent, struct buf *out,
+                               struct err *e);
 
 /* The prompt tokens of a conversation. ERR_INVALID when the model has no chat template or the
  * template refuses. */

@@ -305,6 +305,7 @@ static void drain(struct app *a, bool *at_once)
     log_info("shutting down: %u requests running, up to %lld ms for them", server_n_jobs(a->srv),
              (long long)a->set->server_drain_timeout);
     server_drain(a->srv);
+    sched_drain(a->sched); /* also for a request whose body was still on its way */
     while (server_n_jobs(a->srv) && clock_ns() < end && !*at_once)
         *at_once = wait_event(a, POLL_MS, false) > 0;
     if (server_n_jobs(a->srv) && !*at_once)

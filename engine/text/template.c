@@ -128,11 +128,13 @@ static struct tm_val trust_role(struct tmpl *c, struct tm_val role)
     return role;
 }
 
-static struct tm_dict *without_nulls(struct tmpl *c, const struct tm_dict *message)
+static struct tm_dict *without_nulls(struct tmpl *c, const struct tm_dict *message,
+                                     bool keep_content)
 {
     struct tm_dict *d = tm_dict_new(c);
+    const struct tm_val *content = keep_content ? member(c, message, "content") : NULL;
     for (uint32_t i = 0; i < message->n; i++)
-        if (message->e[i].value.type != TM_NONE)
+        if (message->e[i].value.type != TM_NONE || &message->e[i].value == content)
             tm_dict_set(c, d, message->e[i].key, message->e[i].value);
     return d;
 }
@@ -165,9 +167,9 @@ static struct tm_val as_part(struct tmpl *c, struct tm_val text)
     return tm_list_val(l);
 }
 
-static struct tm_dict *prepare(struct tmpl *c, struct tm_dict *message)
+static struct tm_dict *prepare(struct tmpl *c, struct tm_dict *message, bool keep_content)
 {
-    struct tm_dict *d = with_reasoning(c, without_nulls(c, message));
+    struct tm_dict *d = with_reasoning(c, without_nulls(c, message, keep_content));
     const struct tm_val *role = member(c, d, "role"), *content = member(c, d, "content");
     if (role && role->type == TM_STR && tm_str_is(role->s, "developer") &&
         !c->tpl->mentions_developer)
@@ -191,7 +193,8 @@ static struct tm_list *read_messages(struct tmpl *c, const struct template_args 
     for (uint32_t i = 0; i < l->n; i++) {
         if (l->v[i].type != TM_DICT)
             refuse(c, "messages", "each message must be an object");
-        struct tm_dict *d = a->verbatim ? l->v[i].dict : prepare(c, l->v[i].dict);
+        struct tm_dict *d =
+            a->verbatim ? l->v[i].dict : prepare(c, l->v[i].dict, a->keep_null_content);
         const struct tm_val *role = member(c, d, "role");
         if (role)
             tm_dict_set(c, d, key_val(c, "role"), trust_role(c, *role));

@@ -46,6 +46,40 @@ static void log_levels(void)
     log_debug("now shown");
 }
 
+/* More than a pipe holds, with nobody reading until all is said. */
+static void log_unread(void)
+{
+    for (int i = 0; i < 4000; i++)
+        log_info("line %d of many, long enough to fill a pipe of 64 KiB soon", i);
+}
+
+START_TEST(a_pipe_that_nobody_reads_blocks_nothing_and_what_was_lost_is_told)
+{
+    int ends[2], status;
+    char got[1 << 17];
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        dup2(ends[1], 2);
+        log_unread();
+        if (read(ends[0], got, sizeof(got)) < 1)
+            _exit(1);
+        log_info("read again");
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ssize_t n = read(ends[0], got, sizeof(got) - 1);
+    ck_assert_int_gt(n, 0);
+    got[n] = 0;
+    ck_assert_ptr_nonnull(strstr(got, "log lines were dropped"));
+    ck_assert_ptr_nonnull(strstr(got, "read again"));
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
 START_TEST(lines_below_the_level_are_not_written)
 {
     struct buf out = {0};
@@ -152,6 +186,7 @@ int main(void)
     TCase *t = tcase_create("log");
     tcase_add_test(t, lines_below_the_level_are_not_written);
     tcase_add_test(t, json_lines_parse_and_long_ones_are_cut);
+    tcase_add_test(t, a_pipe_that_nobody_reads_blocks_nothing_and_what_was_lost_is_told);
     tcase_add_test(t, a_failed_check_says_where_dumps_once_and_aborts);
     tcase_add_test(t, a_check_with_a_long_text_stays_in_its_buffer);
     suite_add_tcase(suite, t);

@@ -340,7 +340,7 @@ START_TEST(conversations_are_normalised_or_refused_with_their_path)
     struct buf out = {0};
     struct err e = {0};
     ck_assert_int_eq(json_parse(str_of(c->in), limits, &doc, &e), OK);
-    enum status status = messages_normalise(json_root(doc), &out, &e);
+    enum status status = messages_normalise(json_root(doc), "null", &out, &e);
     if (c->out) {
         ck_assert_msg(status == OK, "%s: %s", c->in, e.text);
         ck_assert_str_eq(out.ptr, c->out);
