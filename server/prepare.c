@@ -23,14 +23,13 @@ static enum status refuse(struct exchange *ex, const struct err *e)
 /* Before anything is sized by it. A batch holds all choices of a request at once. */
 static enum status check_n(const struct server *srv, const struct params *p, struct err *e)
 {
-    int64_t most = srv->set->limits_n;
-    if (most > srv->set->sched_max_running)
-        most = srv->set->sched_max_running;
+    bool by_n = srv->set->limits_n <= srv->set->sched_max_running;
+    int64_t most = by_n ? srv->set->limits_n : srv->set->sched_max_running;
     if (p->n <= most)
         return OK;
     return err_set_field(e, ERR_INVALID, "n", "out_of_range",
-                         "\"n\" must be from 1 to %lld, not %lld", (long long)most,
-                         (long long)p->n);
+                         "\"n\" must be from 1 to %lld (%s), not %lld", (long long)most,
+                         by_n ? "limits.n" : "sched.max_running", (long long)p->n);
 }
 
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,

@@ -128,6 +128,10 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
     if (limits.max_rows == 0 || limits.max_spans == 0 || limits.max_outs == 0)
         return err_set(e, ERR_INVALID, "backend limits of %u rows, %u spans, %u outputs",
                        limits.max_rows, limits.max_spans, limits.max_outs);
+    if ((uint64_t)limits.max_rows * h->n_kv_heads > POOL_MAX_ITEMS)
+        return err_set(e, ERR_INVALID,
+                       "sched.max_batch_tokens %u times %u KV heads is above %d items of work",
+                       limits.max_rows, h->n_kv_heads, POOL_MAX_ITEMS);
     struct cpu_backend *be = mem_zalloc(sizeof *be);
     be->base = (struct backend){.ops = &cpu_ops,
                                 .layout = *layout,

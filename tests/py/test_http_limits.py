@@ -234,3 +234,12 @@ def test_a_body_of_many_values_is_bounded(fake):
         body = b'{"messages":[' + b"0," * 500000 + b"0]}"
         assert fake.post(PATH, body).status == 400
     assert fake.rss_kib() - before < 200 * 1024
+
+
+@pytest.mark.parametrize("n", [0, -1, 17, 10**6, 10**12])
+def test_an_n_out_of_bounds_names_the_value(fake, n):
+    reply = fake.post(PATH, {**CHAT, "n": n})
+    assert reply.status == 400 and reply.error["param"] == "n"
+    assert str(n) in reply.error["message"]
+    if 17 <= n <= 10**6:
+        assert "from 1 to 16 (limits.n)" in reply.error["message"]
