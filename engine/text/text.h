@@ -144,7 +144,8 @@ struct template_args {
      * under all its names), role developer becomes system where the template doesn't know it, and a
      * string content becomes a text part where the template only reads parts. */
     bool verbatim;
-    bool keep_null_content; /* a content that is null stays: some templates ask whether it is none */
+    bool
+        keep_null_content; /* a content that is null stays: some templates ask whether it is none */
 };
 /* Appends the prompt text and says which byte ranges the template itself wrote (*trusted: mem_free).
  * Errors: ERR_INVALID with the template's own raise_exception message, or a clear text with the line;
