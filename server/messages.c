@@ -292,6 +292,7 @@ static enum status render_and_encode(const struct server *srv, const struct para
     return status;
 }
 
+/* Of messages that messages_normalise has taken. */
 static bool lacks_content(const struct json *messages)
 {
     for (const struct json *m = json_first(messages); m; m = json_next(m)) {
@@ -302,18 +303,27 @@ static bool lacks_content(const struct json *messages)
     return false;
 }
 
-static enum status encode_form(const struct server *srv, const struct params *p, const char *absent,
-                               bool keep_null_content, struct tokens *out, struct err *e)
+static enum status encode_form(const struct server *srv, const struct params *p,
+                               const struct buf *normal, bool keep_null_content, struct tokens *out,
+                               struct err *e)
 {
-    struct buf normal = {0};
     struct json_doc *doc = NULL;
     const struct json_limits limits = {.depth = JSON_DEPTH + 8, .n_nodes = 2 * JSON_NODES};
-    enum status status = messages_normalise(p->messages, absent, &normal, e);
-    if (!status)
-        status = json_parse(buf_str(&normal), limits, &doc, e);
+    enum status status = json_parse(buf_str(normal), limits, &doc, e);
     if (!status)
         status = render_and_encode(srv, p, json_root(doc), keep_null_content, out, e);
     json_free(doc);
+    return status;
+}
+
+/* An empty text in place of each content that isn't there. */
+static enum status encode_empty_content(const struct server *srv, const struct params *p,
+                                        struct tokens *out, struct err *e)
+{
+    struct buf normal = {0};
+    enum status status = messages_normalise(p->messages, "\"\"", &normal, e);
+    if (!status)
+        status = encode_form(srv, p, &normal, false, out, e);
     buf_release(&normal);
     return status;
 }
@@ -324,22 +334,23 @@ static enum status encode_form(const struct server *srv, const struct params *p,
 enum status messages_encode(const struct server *srv, const struct params *p, struct tokens *out,
                             struct err *e)
 {
+    struct buf normal = {0};
     enum status status = check_turn(p, e);
-    if (!status && !srv->model.tmpl) {
-        struct buf checked = {0};
-        status = messages_normalise(p->messages, "null", &checked, e);
-        buf_release(&checked);
-        if (!status)
-            status = err_set_field(
-                e, ERR_INVALID, NULL, "no_chat_template",
-                "the model has no chat template that can be used: use /v1/completions, or start "
-                "the server with --chat-template FILE");
+    if (!status)
+        status = messages_normalise(p->messages, "null", &normal, e);
+    if (!status && !srv->model.tmpl)
+        status = err_set_field(
+            e, ERR_INVALID, NULL, "no_chat_template",
+            "the model has no chat template that can be used: use /v1/completions, or start the "
+            "server with --chat-template FILE");
+    else if (!status) {
+        status = encode_form(srv, p, &normal, false, out, e);
+        bool again = status == ERR_INVALID && lacks_content(p->messages);
+        if (again)
+            status = encode_form(srv, p, &normal, true, out, e);
+        if (again && status == ERR_INVALID)
+            status = encode_empty_content(srv, p, out, e);
     }
-    if (status)
-        return status;
-    status = encode_form(srv, p, "null", false, out, e);
-    if (status != ERR_INVALID || !lacks_content(p->messages))
-        return status;
-    status = encode_form(srv, p, "null", true, out, e);
-    return status == ERR_INVALID ? encode_form(srv, p, "\"\"", false, out, e) : status;
+    buf_release(&normal);
+    return status;
 }

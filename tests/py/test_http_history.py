@@ -40,3 +40,10 @@ def test_null_and_absent_content_render_alike(server):
     assert "12 degrees" in null
     if server.shows_calls:
         assert "lookup" in null and "Oslo" in null
+
+
+@pytest.mark.parametrize("messages", [None, [], [None], [1], ["x"], [[]], [{}], [{"role": "assistant"}, 5], "x", {}])
+def test_messages_of_another_shape_are_refused(fake, messages):
+    for body in [{"messages": messages}, {} if messages is None else {"messages": messages, "max_tokens": 1}]:
+        assert fake.post("/v1/chat/completions", body).status == 400
+    assert fake.ask("GET", "/health").status == 200
