@@ -25,6 +25,18 @@ struct sched_limits {
     uint32_t max_context; /* prompt + output of one sequence */
 };
 
+struct kv_job;
+struct kv_done;
+struct kv_tier_costs;
+
+/* Where copies between frames and slots go: kvpool/tier.h in the server, engine/fake in tests. Every job
+ * that push took comes out of pop exactly once; both are called by the engine thread only. */
+struct sched_tier_ops {
+    bool (*push)(void *tier, const struct kv_job *job); /* false: no room now */
+    bool (*pop)(void *tier, struct kv_done *done);
+    struct kv_tier_costs (*costs)(void *tier);
+};
+
 struct sched_stats {
     uint32_t n_running, n_waiting; /* sequences running; requests waiting */
     uint32_t blocks_total, blocks_free;
