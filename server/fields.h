@@ -66,7 +66,4 @@ enum { IGNORED_MAX_BYTES = 512 };
 enum status params_read(struct params *p, enum api api, const struct json *body,
                         struct buf *ignored, struct err *e);
 
-/* The table as Markdown, for the docs. */
-void fields_add_docs(struct buf *out, enum api api);
-
 #endif
