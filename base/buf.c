@@ -78,15 +78,6 @@ void buf_printf(struct buf *b, const char *format, ...)
     va_end(args);
 }
 
-void buf_drop_front(struct buf *b, size_t n)
-{
-    CHECK(n <= b->len);
-    memmove(b->ptr, b->ptr + n, b->len - n);
-    b->len -= n;
-    if (b->ptr)
-        b->ptr[b->len] = 0;
-}
-
 char *buf_take(struct buf *b)
 {
     buf_reserve(b, 0);

@@ -13,6 +13,7 @@ void queue_push(struct sched *s, struct req *q)
     req_set_state(q, REQ_QUEUED);
     q->ticket = s->n_tickets++;
     q->queued_ns = s->now_ns;
+    stopwatch_start(&q->watch, q->r->arrive_ns ? q->r->arrive_ns : s->now_ns);
     q->prev = s->queue_tail;
     q->next = NULL;
     if (s->queue_tail)
@@ -81,6 +82,7 @@ static void start(struct sched *s, struct req *q)
     req_set_state(q, REQ_RUNNING);
     req_admit(q, &s->pool, s->tok);
     q->admitted_ns = s->now_ns;
+    stopwatch_turn(&q->watch, TIMING_wait, s->now_ns);
     s->n_slots_held += q->r->n_choices;
     q->next = s->active;
     if (s->active)

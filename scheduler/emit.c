@@ -103,6 +103,7 @@ void emit_end(struct sched *s, struct req *q, const struct err *e)
     ev.n_output = q->n_output;
     ev.first_scheduled_ns = q->first_scheduled_ns;
     ev.first_token_ns = q->first_token_ns;
+    ev.timing = stopwatch_end(&q->watch, s->now_ns);
     put_text(push(s, q, &ev), e ? e->text : "");
     byte_ring_commit(&q->r->ring);
 }

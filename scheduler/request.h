@@ -17,6 +17,25 @@
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCEL, FINISH_ERROR };
 
+/* Parts of a request's time from arrive_ns to its end, in the order in which they are shown:
+ *   queue    before it was admitted; reading and tokenising it count
+ *   prefill  steps that computed its prompt
+ *   wait     admitted, but left out of a step: the budget went to others, or its consumer is slow
+ *   decode   steps after its first token
+ *   swap     its blocks were taken away, or were on their way back */
+#define TIMING_PARTS(X) X(queue) X(prefill) X(wait) X(decode) X(swap)
+
+enum timing_part {
+#define X(name) TIMING_##name,
+    TIMING_PARTS(X)
+#undef X
+        N_TIMING_PARTS
+};
+
+struct request_timing {
+    uint64_t ns[N_TIMING_PARTS];
+};
+
 struct request {
     atomic_uint refs;
     uint64_t id; /* process-wide, ascending */
@@ -80,6 +99,7 @@ struct event {
     int32_t status; /* enum status; OK or why it failed */
     uint32_t n_prompt, n_output, n_cached;
     uint64_t first_scheduled_ns, first_token_ns;
+    struct request_timing timing;
 };
 struct event_top {
     int32_t token;

@@ -86,6 +86,8 @@ static void commit_spans(struct sched *s)
         kv_table_retire(&s->pool, &q->table);
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = s->step_ns;
+        stopwatch_step(&q->req->watch, s->batch.step, s->step_ns, s->now_ns,
+                       q->req->first_token_ns != 0);
     }
 }
 

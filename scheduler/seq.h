@@ -19,6 +19,7 @@
 
 #include "kvpool/kvpool.h"
 #include "scheduler/request.h"
+#include "scheduler/timing.h"
 
 enum req_state { REQ_NEW, REQ_QUEUED, REQ_RUNNING, REQ_DONE, REQ_N_STATES };
 
@@ -69,6 +70,7 @@ struct req {
     uint32_t n_ban;
     uint32_t n_output;
     enum finish_reason reason; /* of the choice that finished last */
+    struct stopwatch watch;
     uint64_t queued_ns, admitted_ns, first_scheduled_ns, first_token_ns;
 };
 

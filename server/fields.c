@@ -245,17 +245,3 @@ enum status params_read(struct params *p, enum api api, const struct json *body,
     }
     return OK;
 }
-
-void fields_add_docs(struct buf *out, enum api api)
-{
-    buf_add_c(out, "| field | default | meaning |\n|---|---|---|\n");
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        const struct field *f = &fields[i];
-        if (!strchr(f->apis, (int)api) || f->type == FIELD_TYPE_LATER)
-            continue;
-        buf_printf(out, "| `%s` | %s | %s", f->name, f->def, f->doc);
-        if ((f->type == FIELD_TYPE_NUM || f->type == FIELD_TYPE_INT) && f->max < 4e9)
-            buf_printf(out, " (%g to %.10g)", f->min, f->max);
-        buf_add_c(out, " |\n");
-    }
-}

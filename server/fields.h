@@ -54,6 +54,7 @@ struct params {
     uint64_t seed;
     bool stream, logprobs, echo, ignore_eos, include_stop, skip_special, parse_special;
     bool add_special, add_generation_prompt, continue_final;
+    bool timings;
     bool include_usage, continuous_usage; /* from stream_options */
     int none; /* target of rows that store nothing */
 };
@@ -65,8 +66,5 @@ void params_init(struct params *p);
 enum { IGNORED_MAX_BYTES = 512 };
 enum status params_read(struct params *p, enum api api, const struct json *body,
                         struct buf *ignored, struct err *e);
-
-/* The table as Markdown, for the docs. */
-void fields_add_docs(struct buf *out, enum api api);
 
 #endif

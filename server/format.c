@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -185,6 +186,41 @@ void format_usage(struct buf *out, uint64_t n_prompt, uint64_t n_output, uint64_
                "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
                (unsigned long long)n_prompt, (unsigned long long)n_output,
                (unsigned long long)(n_prompt + n_output), (unsigned long long)n_cached);
+}
+
+static const char *const part_name[N_TIMING_PARTS] = {
+#define X(name) #name,
+    TIMING_PARTS(X)
+#undef X
+};
+
+uint64_t timing_total_ns(const struct request_timing *t)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < N_TIMING_PARTS; i++)
+        ns += t->ns[i];
+    return ns;
+}
+
+static double ms_of(uint64_t ns)
+{
+    return (double)ns / (double)NS_PER_MS;
+}
+
+/* Exact to the ns: a reader that adds up the parts gets the total. */
+void format_timings(struct buf *out, const struct request_timing *t)
+{
+    for (int i = 0; i < N_TIMING_PARTS; i++)
+        buf_printf(out, "%s\"%s_ms\":%.6f", i ? "," : "{", part_name[i], ms_of(t->ns[i]));
+    buf_printf(out, ",\"total_ms\":%.6f}", ms_of(timing_total_ns(t)));
+}
+
+void format_server_timing(struct buf *out, const struct request_timing *t)
+{
+    for (int i = 0; i < N_TIMING_PARTS; i++)
+        if (t->ns[i])
+            buf_printf(out, "%s;dur=%.3f, ", part_name[i], ms_of(t->ns[i]));
+    buf_printf(out, "total;dur=%.3f", ms_of(timing_total_ns(t)));
 }
 
 const char *finish_text(enum finish_reason reason)

@@ -28,6 +28,12 @@ uint64_t token_n_chars(const struct tokenizer *tok, int32_t token);
 
 void format_usage(struct buf *out, uint64_t n_prompt, uint64_t n_output, uint64_t n_cached);
 
+/* {"queue_ms":...,...,"total_ms":...}: the parts, and their sum. */
+void format_timings(struct buf *out, const struct request_timing *t);
+/* Value of a Server-Timing header: queue;dur=1.250, ... in ms; parts of 0 are left out. */
+void format_server_timing(struct buf *out, const struct request_timing *t);
+uint64_t timing_total_ns(const struct request_timing *t);
+
 const char *finish_text(enum finish_reason reason); /* as OpenAI names it */
 
 #endif

@@ -20,6 +20,7 @@
 #include "config/metrics.h"
 #include "server/access.h"
 #include "server/exchange.h"
+#include "server/format.h"
 #include "server/guard.h"
 #include "server/job.h"
 #include "server/limits.h"
@@ -52,15 +53,31 @@ static void add_preflight(struct MHD_Response *r, const struct conn *c)
     add_header(r, "Vary", "Access-Control-Request-Headers");
 }
 
+/* A stream's head goes out before anything is computed: what is known is the time until now. */
+static void add_timing(struct MHD_Response *r, const struct exchange *ex)
+{
+    struct buf value = {0};
+    if (!ex->job)
+        return;
+    if (ex->job->stream)
+        buf_printf(&value, "prepare;dur=%.3f",
+                   (double)(clock_ns() - ex->start_ns) / (double)NS_PER_MS);
+    else if (ex->job->n_ended)
+        format_server_timing(&value, &ex->job->timing);
+    add_header(r, "Server-Timing", value.len ? value.ptr : "");
+    buf_release(&value);
+}
+
 static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
 {
     const char *origin = ex->srv->set->server_cors_origin;
     if (*origin) {
         add_header(r, "Access-Control-Allow-Origin", origin);
         add_header(r, "Access-Control-Expose-Headers",
-                   "x-request-id, x-ignored-params, retry-after");
+                   "x-request-id, x-ignored-params, retry-after, server-timing");
     }
     add_header(r, "X-Request-Id", ex->id);
+    add_timing(r, ex);
     if (ex->ignored.len)
         add_header(r, "X-Ignored-Params", ex->ignored.ptr);
     if (ex->close || server_phase(ex->srv) == PHASE_DRAINING)

@@ -20,6 +20,7 @@ struct job *job_new(struct exchange *ex, enum api api, const struct params *p, u
     j->api = api;
     j->stream = p->stream;
     j->include_usage = p->include_usage;
+    j->timings = p->timings;
     j->continuous_usage = p->continuous_usage;
     j->echo = !chat && p->echo;
     j->logprobs = chat ? p->logprobs : p->given[FIELD_n_logprobs];
@@ -310,6 +311,8 @@ static void on_end(struct job *j, struct job_prompt *p, const struct event *ev)
     j->n_cached_tokens += ev->n_cached;
     j->first_scheduled_ns = earliest(j->first_scheduled_ns, ev->first_scheduled_ns);
     j->first_token_ns = earliest(j->first_token_ns, ev->first_token_ns);
+    if (timing_total_ns(&ev->timing) >= timing_total_ns(&j->timing))
+        j->timing = ev->timing;
     if (ev->status != OK && !j->error.status) {
         err_set(&j->error, (enum status)ev->status, "%.*s", (int)ev->n_text, event_text(ev));
         give_up_requests(j);
@@ -374,17 +377,26 @@ bool job_take(struct job *j, struct buf *out, size_t max_bytes)
     return false;
 }
 
+static void add_usage(const struct job *j, struct buf *out)
+{
+    buf_add_c(out, "],\"usage\":");
+    format_usage(out, j->n_prompt_tokens, j->n_output_tokens, j->n_cached_tokens);
+    if (j->timings) {
+        buf_add_c(out, ",\"timings\":");
+        format_timings(out, &j->timing);
+    }
+}
+
 void job_add_last(struct job *j, struct buf *out)
 {
     if (j->error.status) {
         buf_add_c(out, "data: ");
         problem_add_json(out, problem_find(j->error.status), &j->error, "");
         buf_add_c(out, "\n\n");
-    } else if (j->include_usage) {
+    } else if (j->include_usage || j->timings) {
         buf_add_c(out, "data: ");
         add_head(j, out, object_name(j));
-        buf_add_c(out, "],\"usage\":");
-        format_usage(out, j->n_prompt_tokens, j->n_output_tokens, j->n_cached_tokens);
+        add_usage(j, out);
         buf_add_c(out, "}\n\n");
     }
     buf_add_c(out, "data: [DONE]\n\n");
@@ -432,7 +444,6 @@ void job_reply(struct job *j)
     add_head(j, out, object_name(j));
     for (uint32_t i = 0; i < j->n_prompts * j->n; i++)
         reply_choice(j, out, i);
-    buf_add_c(out, "],\"usage\":");
-    format_usage(out, j->n_prompt_tokens, j->n_output_tokens, j->n_cached_tokens);
+    add_usage(j, out);
     buf_add_char(out, '}');
 }

@@ -47,6 +47,7 @@ struct job {
     struct server *srv;
     enum api api;
     bool stream, include_usage, continuous_usage, echo, logprobs;
+    bool timings; /* tell them beside usage */
     char id[48];
     int64_t created;
     const char *model; /* borrows from the server's aliases */
@@ -58,6 +59,7 @@ struct job {
     uint32_t n_ended;
     uint64_t n_prompt_tokens, n_output_tokens, n_cached_tokens;
     uint64_t first_scheduled_ns, first_token_ns;
+    struct request_timing timing; /* of the prompt that took longest */
     struct err error; /* first failure; status OK when there is none */
     struct buf prefix; /* of every chunk: up to and with "choices":[{"index": */
     bool submitted;

@@ -2,6 +2,7 @@
 #include "engine/cpu/cpu_model.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -69,27 +70,45 @@ static void plan(struct loader *l, const struct weights *w, uint32_t n_layers)
     plan_matrix(l, &l->m->head, w->output);
 }
 
+/* The vectors of a layer: where each comes from and goes to. */
+static const struct vector_role {
+    size_t from, to; /* offsets in struct layer_weights and struct cpu_layer */
+} vector_roles[] = {
+#define VECTOR(name)                                                                               \
+    {                                                                                              \
+        offsetof(struct layer_weights, name), offsetof(struct cpu_layer, name)                     \
+    }
+    VECTOR(attn_norm), VECTOR(ffn_norm),       VECTOR(q_bias),
+    VECTOR(k_bias),    VECTOR(v_bias),         VECTOR(q_norm),
+    VECTOR(k_norm),    VECTOR(attn_post_norm), VECTOR(ffn_post_norm),
+#undef VECTOR
+};
+
+enum { N_VECTORS = sizeof(vector_roles) / sizeof(vector_roles[0]) };
+
+static const struct gguf_tensor *vector_of(const struct layer_weights *w, uint32_t i)
+{
+    return *(const struct gguf_tensor *const *)(const void *)((const char *)w +
+                                                              vector_roles[i].from);
+}
+
 static size_t vectors_bytes(const struct weights *w, uint32_t n_layers)
 {
     size_t n = vector_bytes(w->output_norm) + vector_bytes(w->rope_freqs);
-    for (uint32_t i = 0; i < n_layers; i++) {
-        const struct layer_weights *from = &w->layer[i];
-        n += vector_bytes(from->attn_norm) + vector_bytes(from->ffn_norm) +
-             vector_bytes(from->q_bias) + vector_bytes(from->k_bias) + vector_bytes(from->v_bias);
-    }
+    for (uint32_t layer = 0; layer < n_layers; layer++)
+        for (uint32_t i = 0; i < N_VECTORS; i++)
+            n += vector_bytes(vector_of(&w->layer[layer], i));
     return n;
 }
 
 static void copy_vectors(struct loader *l, const struct weights *w, uint32_t n_layers)
 {
-    for (uint32_t i = 0; i < n_layers; i++) {
-        const struct layer_weights *from = &w->layer[i];
-        struct cpu_layer *to = &l->m->layer[i];
-        to->attn_norm = copy_vector(l, from->attn_norm);
-        to->ffn_norm = copy_vector(l, from->ffn_norm);
-        to->q_bias = copy_vector(l, from->q_bias);
-        to->k_bias = copy_vector(l, from->k_bias);
-        to->v_bias = copy_vector(l, from->v_bias);
+    for (uint32_t layer = 0; layer < n_layers; layer++) {
+        for (uint32_t i = 0; i < N_VECTORS; i++) {
+            const float **to =
+                (const float **)(void *)((char *)&l->m->layer[layer] + vector_roles[i].to);
+            *to = copy_vector(l, vector_of(&w->layer[layer], i));
+        }
     }
     l->m->output_norm = copy_vector(l, w->output_norm);
 }
@@ -131,6 +150,17 @@ static void fill_item(void *ctx, uint32_t item, uint32_t worker)
     packed_fill(f->to, f->from, group, left < FILL_GROUPS ? left : FILL_GROUPS);
 }
 
+static void init_rope(struct cpu_model *m, const float *factors)
+{
+    const struct hparams *h = &m->h;
+    m->inv_freq = mem_zalloc(mem_mul(h->rope_dims / 2 + 1, sizeof *m->inv_freq));
+    hparams_rope_freqs(h, factors, m->inv_freq, &m->rope_magnitude);
+    if (h->features & ARCH_LOCAL_LAYERS) {
+        m->inv_freq_local = mem_zalloc(mem_mul(h->rope_dims / 2 + 1, sizeof *m->inv_freq_local));
+        hparams_rope_freqs_local(h, m->inv_freq_local);
+    }
+}
+
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
                            struct pool *pool, struct cpu_model **out, struct err *e)
 {
@@ -151,9 +181,7 @@ enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const 
     m->token_embd = w->output == w->token_embd ? NULL : w->token_embd;
     for (uint32_t i = 0; i < l.n_fill; i++)
         gguf_drop_pages(g, l.fill[i].from);
-    const float *factors = copy_vector(&l, w->rope_freqs);
-    m->inv_freq = mem_zalloc(mem_mul(h->rope_dims / 2 + 1, sizeof *m->inv_freq));
-    hparams_rope_freqs(h, factors, m->inv_freq, &m->rope_magnitude);
+    init_rope(m, copy_vector(&l, w->rope_freqs));
 out:
     mem_free(l.fill);
     if (s != OK) {
@@ -171,16 +199,20 @@ void cpu_model_free(struct cpu_model *m)
     if (m->memory)
         munmap(m->memory, m->n_bytes);
     mem_free(m->inv_freq);
+    mem_free(m->inv_freq_local);
     mem_free(m->layer);
     mem_free(m);
 }
 
 void cpu_model_embedding(const struct cpu_model *m, uint32_t token, float *out)
 {
-    if (!m->token_embd) {
-        packed_row(&m->head, token, out);
-        return;
-    }
     const struct gguf_tensor *t = m->token_embd;
-    quant_dequant(t->type, t->data + token * quant_row_bytes(t->type, t->dim[0]), out, t->dim[0]);
+    if (t)
+        quant_dequant(t->type, t->data + token * quant_row_bytes(t->type, t->dim[0]), out,
+                      t->dim[0]);
+    else
+        packed_row(&m->head, token, out);
+    if (m->h.embd_scale != 1)
+        for (uint32_t i = 0; i < m->h.n_embd; i++)
+            out[i] *= m->h.embd_scale;
 }

@@ -10,8 +10,11 @@
 
 struct cpu_layer {
     struct packed q, k, v, attn_out, gate, up, down;
-    const float *attn_norm, *ffn_norm; /* borrow from memory */
-    const float *q_bias, *k_bias, *v_bias; /* NULL when absent */
+    /* Vectors borrow from memory; NULL where the architecture or the file has none. */
+    const float *attn_norm, *ffn_norm;
+    const float *q_bias, *k_bias, *v_bias;
+    const float *q_norm, *k_norm; /* [head_dim] */
+    const float *attn_post_norm, *ffn_post_norm;
 };
 
 struct cpu_model {
@@ -22,6 +25,7 @@ struct cpu_model {
     /* Embedding rows: from head when tied, else from the file as they lie there. */
     const struct gguf_tensor *token_embd; /* NULL when tied; borrows from the gguf */
     double *inv_freq; /* owns [rope_dims/2] */
+    double *inv_freq_local; /* owns [rope_dims/2]; NULL without local layers */
     float rope_magnitude;
     uint8_t *memory; /* owns (munmap): all that the above point into */
     size_t n_bytes;
@@ -31,7 +35,7 @@ struct cpu_model {
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
                            struct pool *pool, struct cpu_model **out, struct err *e);
 void cpu_model_free(struct cpu_model *m);
-/* Writes n_embd values of a token's embedding. */
+/* Writes n_embd values of a token's embedding, scaled as the layers take it. */
 void cpu_model_embedding(const struct cpu_model *m, uint32_t token, float *out);
 
 #endif

@@ -157,6 +157,18 @@ static void swiglu(const float *gate, const float *up, uint32_t n, float *out)
     }
 }
 
+static void geglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        __m256 g = _mm256_loadu_ps(gate + i);
+        __m256 y = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
+        y = _mm256_fmadd_ps(y, _mm256_set1_ps(GELU_CUBIC), g);
+        __m256 e = exp8(_mm256_mul_ps(y, _mm256_set1_ps(-GELU_SLOPE)));
+        __m256 s = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1), e));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(s, _mm256_loadu_ps(up + i)));
+    }
+}
+
 static void add(float *x, const float *y, uint32_t n)
 {
     uint32_t i = 0;
@@ -213,16 +225,17 @@ static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rop
         x[i] *= scale;
 }
 
-static void kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
-                     const float *v)
+static void kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
+                     const float *k, const float *v)
 {
-    if (l->dtype != KV_F16 || l->head_dim % 8 != 0) {
-        c_kv_store(l, unit, slot, k, v);
+    const struct kv_group *g = &l->group[group];
+    if (l->dtype_k != KV_F16 || g->head_dim % 8 != 0) {
+        c_kv_store(l, group, unit, slot, k, v);
         return;
     }
     uint16_t *key = (uint16_t *)(void *)unit + slot;
-    uint16_t *val = (uint16_t *)(void *)(unit + l->half_bytes) + (size_t)slot * l->head_dim;
-    for (uint32_t i = 0; i < l->head_dim; i += 8) {
+    uint16_t *val = (uint16_t *)(void *)(unit + g->k_bytes) + (size_t)slot * g->head_dim;
+    for (uint32_t i = 0; i < g->head_dim; i += 8) {
         uint16_t h[8];
         _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(k + i), 0));
         for (uint32_t j = 0; j < 8; j++)
@@ -239,6 +252,7 @@ const struct kernels *kernels_avx2(void)
         .quantise = {quantise_i8, quantise_i16, quantise_f32},
         .rms_norm = rms_norm,
         .swiglu = swiglu,
+        .geglu = geglu,
         .add = add,
         .rope = rope,
         .kv_store = kv_store,

@@ -59,9 +59,10 @@ enum { ATTEND_CHUNK_TOKENS = 256 };
 /* Attention of n_rows consecutive positions of one sequence for the query heads of one KV head. */
 struct attend {
     const struct kv_layout *layout;
-    const uint8_t *arena;
+    const struct kv_group *kv; /* of the layer */
+    const uint8_t *unit; /* of the layer and head in block 0; block n's is at + n * block_bytes */
+    size_t block_bytes;
     const uint32_t *table;
-    uint32_t layer, kv_head;
     uint32_t group; /* query heads of this KV head */
     uint32_t pos0; /* position of the first row; it sees 0..pos0 */
     uint32_t n_rows; /* 1..attend_rows(group) */
@@ -83,6 +84,10 @@ static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, ui
     return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 4) + 8 * (size_t)n_slots;
 }
 
+/* The tanh form of GELU: sqrt(8 / pi), and the weight of the cube. */
+#define GELU_SLOPE 1.5957691216057308f
+#define GELU_CUBIC 0.044715f
+
 struct kernels {
     const char *name;
     /* [PACK_KINDS][ACT_FORMS]; NULL where that form is never used */
@@ -92,14 +97,16 @@ struct kernels {
     void (*rms_norm)(const float *x, const float *weight, float eps, uint32_t n, float *out);
     /* out = gate * sigmoid(gate) * up; n a multiple of 8 */
     void (*swiglu)(const float *gate, const float *up, uint32_t n, float *out);
+    /* out = gelu(gate) * up, gelu by its tanh form: g * sigmoid(sqrt(8 / pi) * (g + 0.044715 g^3)) */
+    void (*geglu)(const float *gate, const float *up, uint32_t n, float *out);
     void (*add)(float *x, const float *y, uint32_t n); /* x += y */
     /* Rotates the first rope_dims of a head and scales all of it. cos_sin: rope_dims/2 cosines, then
      * as many sines. */
     void (*rope)(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
                  float scale);
-    /* One position of one head into slot of a block's unit (kvpool/layout.h). */
-    void (*kv_store)(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
-                     const float *v);
+    /* One position of one head into slot of a block's unit (kvpool/layout.h) of a layer group. */
+    void (*kv_store)(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
+                     const float *k, const float *v);
     void (*attend)(const struct attend *a);
 };
 
@@ -112,7 +119,7 @@ extern const struct kernels *kernels_avx2(void); /* NULL when not built in */
 
 /* Pieces of the plain level that others use for odd shapes. */
 void c_attend(const struct attend *a);
-void c_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
-                const float *v);
+void c_kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
+                const float *k, const float *v);
 
 #endif

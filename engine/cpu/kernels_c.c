@@ -200,6 +200,15 @@ static void c_swiglu(const float *gate, const float *up, uint32_t n, float *out)
         out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
 }
 
+/* 0.5 (1 + tanh(y)) = sigmoid(2 y). */
+static void c_geglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float g = gate[i];
+        out[i] = g / (1 + expf(-GELU_SLOPE * (g + GELU_CUBIC * g * g * g))) * up[i];
+    }
+}
+
 static void c_add(float *x, const float *y, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -222,13 +231,15 @@ static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t r
 
 /* ---- attention ---- */
 
-void c_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const float *k,
-                const float *v)
+void c_kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
+                const float *k, const float *v)
 {
-    uint8_t *val = unit + l->half_bytes + (size_t)slot * l->head_dim * l->elem_bytes;
-    for (uint32_t i = 0; i < l->head_dim; i++) {
-        uint8_t *key = unit + ((size_t)i * l->n_slots + slot) * l->elem_bytes;
-        if (l->dtype == KV_F32) {
+    const struct kv_group *g = &l->group[group];
+    size_t elem_bytes = l->dtype_k == KV_F32 ? 4 : 2;
+    uint8_t *val = unit + g->k_bytes + (size_t)slot * g->head_dim * elem_bytes;
+    for (uint32_t i = 0; i < g->head_dim; i++) {
+        uint8_t *key = unit + ((size_t)i * l->n_slots + slot) * elem_bytes;
+        if (l->dtype_k == KV_F32) {
             memcpy(key, k + i, 4);
             memcpy(val + 4 * (size_t)i, v + i, 4);
         } else {
@@ -241,7 +252,7 @@ void c_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot, const f
 
 static float kv_at(const struct kv_layout *l, const uint8_t *half, size_t i)
 {
-    if (l->dtype == KV_F32) {
+    if (l->dtype_k == KV_F32) {
         float f;
         memcpy(&f, half + 4 * i, 4);
         return f;
@@ -261,12 +272,12 @@ static void c_attend_block(const struct attend *a, const float *q, const uint8_t
                            struct softmax_state *s, float *p)
 {
     const struct kv_layout *l = a->layout;
-    const uint8_t *k = block + kv_k_offset(l, a->layer, a->kv_head);
-    const uint8_t *v = block + kv_v_offset(l, a->layer, a->kv_head);
+    const uint32_t dim = a->kv->head_dim;
+    const uint8_t *k = block, *v = block + a->kv->k_bytes;
     float top = -INFINITY;
     for (uint32_t t = 0; t < n; t++) {
         p[t] = 0;
-        for (uint32_t i = 0; i < l->head_dim; i++)
+        for (uint32_t i = 0; i < dim; i++)
             p[t] += q[i] * kv_at(l, k, (size_t)i * l->n_slots + t);
         if (!(p[t] <= top))
             top = p[t];
@@ -275,14 +286,14 @@ static void c_attend_block(const struct attend *a, const float *q, const uint8_t
         float c = expf(s->max - top);
         s->max = top;
         s->sum *= c;
-        for (uint32_t i = 0; i < l->head_dim; i++)
+        for (uint32_t i = 0; i < dim; i++)
             s->acc[i] *= c;
     }
     for (uint32_t t = 0; t < n; t++) {
         p[t] = expf(p[t] - s->max);
         s->sum += p[t];
-        for (uint32_t i = 0; i < l->head_dim; i++)
-            s->acc[i] += p[t] * kv_at(l, v, (size_t)t * l->head_dim + i);
+        for (uint32_t i = 0; i < dim; i++)
+            s->acc[i] += p[t] * kv_at(l, v, (size_t)t * dim + i);
     }
 }
 
@@ -299,7 +310,7 @@ static void c_merge(struct softmax_state *total, const struct softmax_state *par
 static void c_attend_one(const struct attend *a, const float *q, uint32_t n_keys, float *out)
 {
     const struct kv_layout *l = a->layout;
-    uint32_t dim = l->head_dim, n_blocks = (n_keys + l->n_slots - 1) / l->n_slots;
+    uint32_t dim = a->kv->head_dim, n_blocks = (n_keys + l->n_slots - 1) / l->n_slots;
     uint32_t per_chunk = ATTEND_CHUNK_TOKENS / l->n_slots;
     float *p = a->scratch + 2 * (size_t)dim;
     struct softmax_state total = {-INFINITY, 0, a->scratch};
@@ -310,7 +321,7 @@ static void c_attend_one(const struct attend *a, const float *q, uint32_t n_keys
         s->sum = 0;
         memset(s->acc, 0, dim * sizeof *s->acc);
         for (uint32_t b = b0; b < n_blocks && b < b0 + per_chunk; b++) {
-            const uint8_t *block = a->arena + (size_t)a->table[b] * l->block_bytes;
+            const uint8_t *block = a->unit + (size_t)a->table[b] * a->block_bytes;
             uint32_t left = n_keys - b * l->n_slots;
             c_attend_block(a, q, block, left < l->n_slots ? left : l->n_slots, s, p);
         }
@@ -325,9 +336,9 @@ void c_attend(const struct attend *a)
 {
     for (uint32_t r = 0; r < a->n_rows; r++)
         for (uint32_t h = 0; h < a->group; h++)
-            c_attend_one(a, a->q + r * a->q_stride + (size_t)h * a->layout->head_dim,
+            c_attend_one(a, a->q + r * a->q_stride + (size_t)h * a->kv->head_dim,
                          a->pos0 + r + 1,
-                         a->out + r * a->out_stride + (size_t)h * a->layout->head_dim);
+                         a->out + r * a->out_stride + (size_t)h * a->kv->head_dim);
 }
 
 #define ROW_N4(kind)                                                                               \
@@ -347,6 +358,7 @@ const struct kernels kernels_c = {
     .quantise = {c_quantise_i8, c_quantise_i16, c_quantise_f32},
     .rms_norm = c_rms_norm,
     .swiglu = c_swiglu,
+    .geglu = c_geglu,
     .add = c_add,
     .rope = c_rope,
     .kv_store = c_kv_store,

@@ -11,8 +11,9 @@
 static const struct arch {
     const char *name;
     enum rope_kind rope_kind;
+    unsigned features;
 } archs[] = {
-#define ARCH(name, rope_kind) {name, rope_kind},
+#define ARCH(name, rope_kind, features) {name, rope_kind, features},
 #include "engine/model/arch.def"
 #undef ARCH
 };
@@ -142,7 +143,7 @@ static const struct neutral {
     {"nextn_predict_layers", 0, 0, "next-token prediction layers"},
 };
 
-static enum status refuse_features(const struct source *s, uint32_t n_ctx)
+static enum status refuse_features(const struct source *s, const struct hparams *h)
 {
     char key[KEY_CAP];
     double v;
@@ -159,8 +160,9 @@ static enum status refuse_features(const struct source *s, uint32_t n_ctx)
                        key);
     if (gguf_bool(s->g, key_of(s, "use_parallel_residual", key), &flag) && flag)
         return err_set(s->e, ERR_UNSUPPORTED, "parallel residuals are not supported (%s)", key);
-    if (has(s, "attention.sliding_window") &&
-        (!gguf_f64(s->g, key_of(s, "attention.sliding_window", key), &v) || (v != 0 && v < n_ctx)))
+    if (!(h->features & ARCH_LOCAL_LAYERS) && has(s, "attention.sliding_window") &&
+        (!gguf_f64(s->g, key_of(s, "attention.sliding_window", key), &v) ||
+         (v != 0 && v < h->n_ctx_train)))
         return err_set(s->e, ERR_UNSUPPORTED, "sliding-window attention is not supported (%s)",
                        key);
     if (has(s, "rope.dimension_sections"))
@@ -197,6 +199,16 @@ static enum status read_head_dim(const struct source *s, struct hparams *h)
     return OK;
 }
 
+/* Scores are scaled by the inverse square root of this. Head sizes, but for the one Gemma 3 (27B: 62 layers)
+ * that was trained with its width over its heads, which its files do not say. */
+static double default_query_scalar(const struct hparams *h)
+{
+    enum { GEMMA3_27B_LAYERS = 62 };
+    if (h->features & ARCH_LOCAL_LAYERS && h->n_layers == GEMMA3_27B_LAYERS)
+        return (double)h->n_embd / h->n_heads;
+    return h->head_dim;
+}
+
 static enum status read_shape(const struct source *s, struct hparams *h)
 {
     enum status st = read_u32(s, "block_count", 1, HPARAMS_MAX_LAYERS, &h->n_layers);
@@ -221,8 +233,46 @@ static enum status read_shape(const struct source *s, struct hparams *h)
     if (!st)
         st = read_f32_or(s, "attention.scale", 0, 1e4, 0, &h->attn_scale);
     if (!st && h->attn_scale == 0) /* 0 stands for the usual value */
-        h->attn_scale = (float)(1.0 / sqrt(h->head_dim));
+        h->attn_scale = (float)(1.0 / sqrt(default_query_scalar(h)));
+    h->embd_scale = h->features & ARCH_SCALED_EMBEDDINGS ? sqrtf((float)h->n_embd) : 1;
     return st;
+}
+
+/* ---- local layers ---- */
+
+/* Gemma 3 as published: every sixth layer sees everything, files need not say so. */
+enum { DEFAULT_GLOBAL_EVERY = 6 };
+
+/* The pattern as a number (every n-th layer is global, 0: none is local) or one flag a layer. */
+static enum status read_pattern(const struct source *s, struct hparams *h)
+{
+    static const char suffix[] = "attention.sliding_window_pattern";
+    char key[KEY_CAP];
+    uint32_t every = DEFAULT_GLOBAL_EVERY;
+    const struct gguf_value *v = gguf_find(s->g, key_of(s, suffix, key));
+    if (v && v->type == GGUF_ARRAY && v->elem_type == GGUF_BOOL) {
+        if (v->n != h->n_layers)
+            return err_set(s->e, ERR_FORMAT,
+                           "%s has %llu elements, must be one for each of %u layers", key,
+                           (unsigned long long)v->n, h->n_layers);
+        for (uint32_t i = 0; i < h->n_layers; i++)
+            h->local[i] = v->data[i] != 0;
+        return OK;
+    }
+    enum status st = read_u32_or(s, suffix, 0, HPARAMS_MAX_LAYERS, every, &every);
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        h->local[i] = every > 0 && (i + 1) % every != 0;
+    return st;
+}
+
+static enum status read_local_layers(const struct source *s, struct hparams *h)
+{
+    if (!(h->features & ARCH_LOCAL_LAYERS))
+        return OK;
+    enum status st = read_u32(s, "attention.sliding_window", 0, HPARAMS_MAX_CTX, &h->window);
+    if (!st)
+        st = read_f32_or(s, "rope.freq_base_swa", 1.000001, 1e12, 10000, &h->rope_base_local);
+    return st ? st : read_pattern(s, h);
 }
 
 /* The output matrix decides how many tokens there are; every other count must agree. */
@@ -387,12 +437,14 @@ enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *
     gguf_printable(name, printed, sizeof(printed));
     if (!arch)
         return err_set(e, ERR_UNSUPPORTED, "architecture '%s' is not supported yet", printed);
-    struct hparams h = {.rope_kind = arch->rope_kind};
+    struct hparams h = {.rope_kind = arch->rope_kind, .features = arch->features};
     struct source s = {g, arch->name, e};
     snprintf(h.architecture, sizeof(h.architecture), "%s", arch->name);
     enum status st = read_shape(&s, &h);
     if (!st)
-        st = refuse_features(&s, h.n_ctx_train);
+        st = refuse_features(&s, &h);
+    if (!st)
+        st = read_local_layers(&s, &h);
     if (!st)
         st = read_vocab(&s, &h);
     if (!st)
@@ -453,4 +505,10 @@ void hparams_rope_freqs(const struct hparams *h, const float *freq_factors, doub
     }
     if (h->scaling == ROPE_SCALING_YARN && h->yarn_ext_factor != 0)
         *magnitude = (float)(h->scaling_attn_factor * (1 + 0.1 * log(h->scaling_factor)));
+}
+
+void hparams_rope_freqs_local(const struct hparams *h, double *inv_freq)
+{
+    for (uint32_t i = 0; i < h->rope_dims / 2; i++)
+        inv_freq[i] = pow(h->rope_base_local, -2.0 * i / h->rope_dims);
 }

@@ -18,6 +18,15 @@ enum rope_scaling {
     ROPE_SCALING_YARN
 };
 
+/* What the layer loop does for an architecture beyond what all of them share (arch.def). */
+enum arch_feature {
+    ARCH_SCALED_EMBEDDINGS = 1, /* embeddings times sqrt(n_embd) */
+    ARCH_QK_NORM = 2, /* RMSNorm of each head of q and k before they rotate */
+    ARCH_POST_NORM = 4, /* RMSNorm of what attention and feed-forward add to the residual */
+    ARCH_GELU = 8, /* gate by GELU (tanh form) instead of SiLU */
+    ARCH_LOCAL_LAYERS = 16 /* layers of a window and a RoPE base of their own */
+};
+
 /* Upper bounds: far above real models, low enough that sizes made of them cannot overflow. */
 enum {
     HPARAMS_MAX_LAYERS = 1024,
@@ -39,8 +48,12 @@ struct hparams {
     uint32_t n_vocab;
     float rms_eps;
     float attn_scale; /* 1/sqrt(head_dim), or attention.scale where the file has one */
+    unsigned features; /* of enum arch_feature */
+    float embd_scale; /* 1 without ARCH_SCALED_EMBEDDINGS */
+    bool local[HPARAMS_MAX_LAYERS]; /* layers with the window and rope_base_local, unscaled */
+    uint32_t window; /* positions a local layer sees, the row itself counted; 0 = all */
     enum rope_kind rope_kind;
-    float rope_base;
+    float rope_base, rope_base_local;
     enum rope_scaling scaling;
     float scaling_factor, scaling_attn_factor;
     uint32_t scaling_orig_ctx;
@@ -69,5 +82,7 @@ bool hparams_supported(struct str architecture);
  *           1 + 0.1 ln(scaling_factor) (Peng et al. 2023, "NTK-by-parts") */
 void hparams_rope_freqs(const struct hparams *h, const float *freq_factors, double *inv_freq,
                         float *magnitude);
+/* The same for local layers: rope_base_local, never scaled. */
+void hparams_rope_freqs_local(const struct hparams *h, double *inv_freq);
 
 #endif

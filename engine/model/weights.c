@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-enum dim { DIM_NONE, DIM_EMBD, DIM_FF, DIM_Q, DIM_KV, DIM_VOCAB, DIM_ROPE_HALF };
+enum dim { DIM_NONE, DIM_EMBD, DIM_FF, DIM_Q, DIM_KV, DIM_HEAD, DIM_VOCAB, DIM_ROPE_HALF };
 
 enum tensor_flag {
     NEEDED = 1,
@@ -26,31 +26,38 @@ struct role {
     size_t offset; /* of the pointer in struct layer_weights or struct weights */
     enum dim dim0, dim1;
     unsigned flags;
+    unsigned feature; /* only architectures with this feature have it; 0: all */
 };
 
 #define LAYER(member) offsetof(struct layer_weights, member)
 #define MODEL(member) offsetof(struct weights, member)
 
 static const struct role layer_roles[] = {
-    {"attn_norm.weight", LAYER(attn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32},
-    {"attn_q.weight", LAYER(q), DIM_EMBD, DIM_Q, NEEDED},
-    {"attn_k.weight", LAYER(k), DIM_EMBD, DIM_KV, NEEDED},
-    {"attn_v.weight", LAYER(v), DIM_EMBD, DIM_KV, NEEDED},
-    {"attn_q.bias", LAYER(q_bias), DIM_Q, DIM_NONE, OPTIONAL | MUST_BE_F32},
-    {"attn_k.bias", LAYER(k_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32},
-    {"attn_v.bias", LAYER(v_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32},
-    {"attn_output.weight", LAYER(attn_out), DIM_Q, DIM_EMBD, NEEDED},
-    {"ffn_norm.weight", LAYER(ffn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32},
-    {"ffn_gate.weight", LAYER(gate), DIM_EMBD, DIM_FF, NEEDED},
-    {"ffn_up.weight", LAYER(up), DIM_EMBD, DIM_FF, NEEDED},
-    {"ffn_down.weight", LAYER(down), DIM_FF, DIM_EMBD, NEEDED},
+    {"attn_norm.weight", LAYER(attn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
+    {"attn_q.weight", LAYER(q), DIM_EMBD, DIM_Q, NEEDED, 0},
+    {"attn_k.weight", LAYER(k), DIM_EMBD, DIM_KV, NEEDED, 0},
+    {"attn_v.weight", LAYER(v), DIM_EMBD, DIM_KV, NEEDED, 0},
+    {"attn_q.bias", LAYER(q_bias), DIM_Q, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
+    {"attn_k.bias", LAYER(k_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
+    {"attn_v.bias", LAYER(v_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
+    {"attn_q_norm.weight", LAYER(q_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM},
+    {"attn_k_norm.weight", LAYER(k_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM},
+    {"attn_output.weight", LAYER(attn_out), DIM_Q, DIM_EMBD, NEEDED, 0},
+    {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32,
+     ARCH_POST_NORM},
+    {"ffn_norm.weight", LAYER(ffn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
+    {"ffn_gate.weight", LAYER(gate), DIM_EMBD, DIM_FF, NEEDED, 0},
+    {"ffn_up.weight", LAYER(up), DIM_EMBD, DIM_FF, NEEDED, 0},
+    {"ffn_down.weight", LAYER(down), DIM_FF, DIM_EMBD, NEEDED, 0},
+    {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32,
+     ARCH_POST_NORM},
 };
 
 static const struct role model_roles[] = {
-    {"token_embd.weight", MODEL(token_embd), DIM_EMBD, DIM_VOCAB, NEEDED},
-    {"output_norm.weight", MODEL(output_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32},
-    {"output.weight", MODEL(output), DIM_EMBD, DIM_VOCAB, OPTIONAL},
-    {"rope_freqs.weight", MODEL(rope_freqs), DIM_ROPE_HALF, DIM_NONE, OPTIONAL | MUST_BE_F32},
+    {"token_embd.weight", MODEL(token_embd), DIM_EMBD, DIM_VOCAB, NEEDED, 0},
+    {"output_norm.weight", MODEL(output_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
+    {"output.weight", MODEL(output), DIM_EMBD, DIM_VOCAB, OPTIONAL, 0},
+    {"rope_freqs.weight", MODEL(rope_freqs), DIM_ROPE_HALF, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
 };
 
 enum {
@@ -97,6 +104,8 @@ static uint64_t dim_of(const struct hparams *h, enum dim dim)
         return (uint64_t)h->n_heads * h->head_dim;
     case DIM_KV:
         return (uint64_t)h->n_kv_heads * h->head_dim;
+    case DIM_HEAD:
+        return h->head_dim;
     case DIM_VOCAB:
         return h->n_vocab;
     case DIM_ROPE_HALF:
@@ -125,6 +134,8 @@ static void check_tensor(struct binder *b, const struct gguf_tensor *t, const st
 
 static void bind_role(struct binder *b, const struct role *role, const char *name, void *base)
 {
+    if (role->feature && !(b->h->features & role->feature))
+        return;
     const struct gguf_tensor *t = gguf_tensor_find(b->g, name);
     const struct gguf_tensor **slot =
         (const struct gguf_tensor **)(void *)((char *)base + role->offset);

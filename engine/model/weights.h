@@ -11,7 +11,9 @@ struct layer_weights { /* all borrow from the gguf; comment: [dim[0], dim[1]] = 
     const struct gguf_tensor *attn_norm; /* [n_embd] f32 */
     const struct gguf_tensor *q, *k, *v; /* [n_embd, n_heads*head_dim], [n_embd, n_kv*head_dim] */
     const struct gguf_tensor *q_bias, *k_bias, *v_bias; /* NULL for llama without biases */
+    const struct gguf_tensor *q_norm, *k_norm; /* [head_dim] f32, or NULL */
     const struct gguf_tensor *attn_out; /* [n_heads*head_dim, n_embd] */
+    const struct gguf_tensor *attn_post_norm, *ffn_post_norm; /* [n_embd] f32, or NULL */
     const struct gguf_tensor *ffn_norm; /* [n_embd] f32 */
     const struct gguf_tensor *gate, *up; /* [n_embd, n_ff] */
     const struct gguf_tensor *down; /* [n_ff, n_embd] */

@@ -29,10 +29,6 @@ START_TEST(bytes_are_kept_with_their_length_and_a_nul_behind)
     buf_add_c(&b, "cd");
     ck_assert_uint_eq(b.len, 6);
     ck_assert(memcmp(b.ptr, "a\0b\0cd", 7) == 0);
-    buf_drop_front(&b, 4);
-    ck_assert_str_eq(b.ptr, "cd");
-    buf_drop_front(&b, 2);
-    ck_assert_str_eq(b.ptr, "");
     buf_release(&b);
 }
 END_TEST

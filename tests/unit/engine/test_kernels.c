@@ -321,6 +321,32 @@ START_TEST(swiglu_equals_the_reference_from_minus_200_to_200)
 }
 END_TEST
 
+START_TEST(geglu_equals_the_reference_from_minus_200_to_200)
+{
+    float gate[64], up[64], out[64];
+    for (int l = 0; level(l); l++) {
+        for (int round = 0; round < 200; round++) {
+            for (int i = 0; i < 64; i++) {
+                gate[i] = draw_float() * (round % 2 ? 200 : 5);
+                up[i] = draw_float();
+            }
+            level(l)->geglu(gate, up, 64, out);
+            for (int i = 0; i < 64; i++) {
+                double g = (double)gate[i];
+                double y = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
+                double want = 0.5 * g * (1 + tanh(y)) * (double)up[i];
+                ck_assert_double_eq_tol((double)out[i], want, 1e-6 * (1 + fabs(want)));
+            }
+        }
+        gate[3] = INFINITY;
+        gate[5] = NAN;
+        up[3] = 1;
+        level(l)->geglu(gate, up, 64, out);
+        ck_assert(isinf(out[3]) && isnan(out[5]));
+    }
+}
+END_TEST
+
 START_TEST(rope_rotates_pairs_and_scales_the_rest)
 {
     enum { DIM = 80 };
@@ -378,6 +404,7 @@ int main(void)
     tcase_add_test(c, a_nan_input_makes_its_products_nan);
     tcase_add_test(c, rms_norm_equals_the_reference);
     tcase_add_test(c, swiglu_equals_the_reference_from_minus_200_to_200);
+    tcase_add_test(c, geglu_equals_the_reference_from_minus_200_to_200);
     tcase_add_test(c, rope_rotates_pairs_and_scales_the_rest);
     tcase_add_test(c, a_level_the_machine_lacks_is_refused_and_auto_takes_the_best);
     suite_add_tcase(s, c);

@@ -227,23 +227,6 @@ START_TEST(a_body_that_is_no_object_is_refused)
 }
 END_TEST
 
-START_TEST(docs_name_every_served_field)
-{
-    static const enum api apis[] = {API_CHAT, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE};
-    for (size_t k = 0; k < 4; k++) {
-        struct buf out = {0};
-        fields_add_docs(&out, apis[k]);
-        for (size_t i = 0; i < N_FIELDS; i++) {
-            char name[64];
-            snprintf(name, sizeof(name), "`%s`", fields[i].name);
-            if (strchr(fields[i].apis, (int)apis[k]) && fields[i].type != FIELD_TYPE_LATER)
-                ck_assert_msg(strstr(out.ptr, name) != NULL, "%s", name);
-        }
-        buf_release(&out);
-    }
-}
-END_TEST
-
 START_TEST(no_two_rows_of_an_endpoint_have_one_name)
 {
     for (size_t i = 0; i < N_FIELDS; i++)
@@ -264,7 +247,6 @@ int main(void)
     tcase_add_test(t, unknown_fields_are_listed_safely_and_bounded);
     tcase_add_test(t, a_field_of_another_endpoint_is_unknown);
     tcase_add_test(t, a_body_that_is_no_object_is_refused);
-    tcase_add_test(t, docs_name_every_served_field);
     tcase_add_test(t, no_two_rows_of_an_endpoint_have_one_name);
     suite_add_tcase(s, t);
     return run_suite(s);
