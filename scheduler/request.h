@@ -36,6 +36,8 @@ struct request_timing {
     uint64_t ns[N_TIMING_PARTS];
 };
 
+enum { REQUEST_SALT_CAP = 160 };
+
 struct request {
     atomic_uint refs;
     uint64_t id; /* process-wide, ascending */
@@ -52,6 +54,13 @@ struct request {
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens, default true */
     bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
+    /* KV is shared only among requests with equal salt bytes (tenant and cache_salt). */
+    uint8_t salt[REQUEST_SALT_CAP];
+    uint32_t n_salt;
+    bool reserve; /* kv_reserve: starts only with its worst case of blocks promised */
+    int32_t priority; /* lower first */
+    uint32_t tenant; /* 0: none */
+    uint64_t deadline_ns; /* wished end on clock_ns(); earlier ones start first; 0 = none */
     struct sampling_params sampling;
     struct logit_bias *bias; /* owns; sampling.bias points here */
     struct stop_set stops;
