@@ -14,11 +14,13 @@
 #include "kvpool/arena.h"
 
 struct backend;
+struct kv_tier;
 
 struct backend_limits {
     uint32_t max_rows; /* rows a step */
     uint32_t max_spans;
     uint32_t max_outs;
+    uint32_t max_staged; /* n_staged over a batch's spans together; 0: no staging */
 };
 
 struct backend_ops {
@@ -27,8 +29,9 @@ struct backend_ops {
     /* Waits for the oldest submitted step; fills out[].job results; returns its batch in *b.
      * NULL in *b and OK when nothing is in flight. */
     enum status (*collect)(struct backend *be, struct batch **b, struct err *e);
-    /* Copies block src over block dst before any later step (fork's open tail). */
-    enum status (*copy_block)(struct backend *be, uint32_t src, uint32_t dst, struct err *e);
+    /* Copies block src of a layer group over block dst before any later step (fork's open tail). */
+    enum status (*copy_block)(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
+                              struct err *e);
     void (*close)(struct backend *be);
 };
 
@@ -36,6 +39,7 @@ struct backend {
     const struct backend_ops *ops;
     struct kv_layout layout;
     struct kv_arena *arena; /* borrows; outlives the backend */
+    struct kv_tier *tier; /* borrows; where staged blocks are read; NULL: none; set by the caller */
     struct backend_limits limits;
     uint32_t n_vocab;
 };

@@ -2,20 +2,30 @@
  *
  * Row = one token. A span = the consecutive rows of one sequence (1 row when it decodes, a chunk of
  * its prompt when it prefills). Row i of a span has position pos0 + i; its key and value go to slot
- * (pos % n_slots) of block table[pos / n_slots]; it attends to positions 0..pos through the table.
+ * (pos % n_slots) of block table[g][pos / n_slots] in every layer group g (kvpool/layout.h); it attends to
+ * positions max(0, pos - window + 1)..pos of its layer's group through that table.
  * All capacities are fixed at start (batch_init); nothing is allocated per step. */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/sample/sampler.h"
+#include "kvpool/layout.h"
 
 struct batch_span {
     uint32_t row0; /* first row */
     uint32_t n_rows; /* >= 1 */
     uint32_t pos0; /* KV length of the sequence before this step */
-    const uint32_t *table; /* physical block numbers, covers pos0 + n_rows positions; borrows */
+    /* Per layer group: physical block of positions [i * n_slots, (i + 1) * n_slots); numbers as in
+     * kvpool/arena.h. Covers pos0 + n_rows positions; entries wholly below a group's window are never
+     * read. Borrows. */
+    const uint32_t *table[KV_MAX_GROUPS];
+    uint32_t
+        n_staged; /* entries of group 0 that are slots of the spill file: read by layer, staged */
+    bool finite; /* result: K and V that this span wrote are finite; false ends the sequence */
+    bool lost; /* result: a staged block could not be read: nothing that this span wrote is valid */
 };
 
 /* One row whose logits are wanted. Ascending rows; a row may appear once. */

@@ -12,6 +12,7 @@
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpuid.h"
+#include "engine/kv_shape.h"
 
 struct engine {
     struct engine_info info;
@@ -238,9 +239,8 @@ const struct chat_template *engine_template(const struct engine *en)
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e)
 {
-    return kv_layout_init(out, en->h.n_layers, en->h.n_kv_heads, en->h.head_dim,
-                          (uint32_t)s->kv_block_tokens, s->kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16,
-                          e);
+    enum kv_dtype d = s->kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
+    return kv_layout_of_model(&en->h, (uint32_t)s->kv_block_tokens, d, d, out, e);
 }
 
 enum status engine_backend(struct engine *en, struct kv_arena *arena,

@@ -11,8 +11,8 @@
 #include "base/thread.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
+#include "engine/kv_shape.h"
 #include "engine/model/weights.h"
-#include "kvpool/layout.h"
 
 struct inspection {
     const struct gguf *g;
@@ -324,10 +324,8 @@ static void print_plan(struct inspection *in)
     const struct hparams *h = &in->h;
     if (!in->has_hparams || in->g->n_tensors == 0)
         return;
-    if (kv_layout_init(&f16, h->n_layers, h->n_kv_heads, h->head_dim, DEFAULT_BLOCK_TOKENS, KV_F16,
-                       &e) != OK ||
-        kv_layout_init(&f32, h->n_layers, h->n_kv_heads, h->head_dim, DEFAULT_BLOCK_TOKENS, KV_F32,
-                       &e) != OK) {
+    if (kv_layout_of_model(h, DEFAULT_BLOCK_TOKENS, KV_F16, KV_F16, &f16, &e) != OK ||
+        kv_layout_of_model(h, DEFAULT_BLOCK_TOKENS, KV_F32, KV_F32, &f32, &e) != OK) {
         add_problem(in, &e);
         return;
     }
@@ -336,16 +334,16 @@ static void print_plan(struct inspection *in)
     fputs("\nmemory\n", in->out);
     fprintf(in->out, "  %-24s ", "weights");
     print_mib(in->out, in->tensor_bytes);
-    fprintf(in->out, "\n  %-24s %zu bytes a token (f16), %zu (f32)\n", "kv", f16.bytes_per_token,
-            f32.bytes_per_token);
+    fprintf(in->out, "\n  %-24s %.0f bytes a token (f16), %.0f (f32)\n", "kv",
+            kv_layout_bytes_per_token(&f16), kv_layout_bytes_per_token(&f32));
     fprintf(in->out, "  %-24s ", "kv of a full context");
-    print_mib(in->out, (uint64_t)f16.bytes_per_token * h->n_ctx_train);
-    fprintf(in->out, "\n  %-24s %zu tokens (f16)\n", "1 GiB of kv holds",
-            ((size_t)1 << 30) / f16.block_bytes * DEFAULT_BLOCK_TOKENS);
+    print_mib(in->out, kv_layout_seq_bytes(&f16, h->n_ctx_train));
+    fprintf(in->out, "\n  %-24s %" PRIu64 " tokens (f16)\n", "1 GiB of kv holds",
+            kv_layout_seq_tokens(&f16, (uint64_t)1 << 30));
     fprintf(in->out, "  %-24s ", "memory of this machine");
     print_mib(in->out, limit);
     fprintf(in->out, ": beside the weights %" PRIu64 " tokens (f16)\n",
-            room / f16.block_bytes * DEFAULT_BLOCK_TOKENS);
+            kv_layout_seq_tokens(&f16, room));
 }
 
 static void print_problems(struct inspection *in)

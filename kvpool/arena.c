@@ -24,27 +24,39 @@ static uint8_t *map_aligned(size_t n_bytes)
     return map + head;
 }
 
-enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, uint32_t n_blocks,
-                          struct err *e)
+enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
+                          const uint32_t *n_host, struct err *e)
 {
-    CHECK(n_blocks >= 1);
-    size_t n_bytes;
-    *a = (struct kv_arena){.block_bytes = l->block_bytes, .n_blocks = n_blocks};
-    if (!mem_mul_ok(n_blocks, l->block_bytes, &n_bytes) ||
-        !mem_add_ok(n_bytes, 2 * (size_t)HUGE_PAGE_BYTES, &(size_t){0}))
-        return err_set(e, ERR_NO_MEMORY, "kv arena of %u blocks of %zu bytes is too large",
-                       n_blocks, l->block_bytes);
+    size_t at[KV_MAX_GROUPS], n_bytes = 0;
+    *a = (struct kv_arena){.n_groups = l->n_groups};
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        struct kv_arena_group *to = &a->group[g];
+        uint32_t host = n_host ? n_host[g] : 0;
+        size_t group_bytes;
+        CHECK(n_frames[g] >= 1);
+        *to = (struct kv_arena_group){
+            .block_bytes = l->group[g].block_bytes, .n_frames = n_frames[g], .n_host = host};
+        at[g] = n_bytes;
+        if (host > UINT32_MAX - n_frames[g] ||
+            !mem_mul_ok(n_frames[g] + host, to->block_bytes, &group_bytes) ||
+            !mem_add_ok(n_bytes, group_bytes, &n_bytes) ||
+            !mem_add_ok(n_bytes, 2 * (size_t)HUGE_PAGE_BYTES, &(size_t){0}))
+            return err_set(e, ERR_NO_MEMORY, "kv arena of %u blocks of %zu bytes is too large",
+                           n_frames[g], to->block_bytes);
+    }
     a->n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    a->base = map_aligned(a->n_bytes);
-    if (!a->base)
+    a->map = map_aligned(a->n_bytes);
+    if (!a->map)
         return err_set(e, ERR_NO_MEMORY, "kv arena of %zu bytes: %s", a->n_bytes, strerror(errno));
-    madvise(a->base, a->n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
+    madvise(a->map, a->n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        a->group[g].base = a->map + at[g];
     return OK;
 }
 
 void kv_arena_release(struct kv_arena *a)
 {
-    if (a->base)
-        munmap(a->base, a->n_bytes);
+    if (a->map)
+        munmap(a->map, a->n_bytes);
     *a = (struct kv_arena){0};
 }

@@ -1,11 +1,13 @@
 /* Where a key or a value lies inside a KV block: the only address arithmetic for KV.
  *
- * A block holds n_slots (16) token positions of every layer, one contiguous blob ("block-major"), so
- * that sharing, swapping and copying are one copy a block. Inside, per layer and KV head:
+ * Layers with equal (window, KV heads, head size) form a group; each group has blocks of its own. A
+ * block holds n_slots (16) token positions of every layer of its group, one contiguous blob
+ * ("block-major"), so that sharing, swapping and copying are one copy a block. Inside, per layer of the
+ * group and KV head, a unit of K then V:
  *   K: d-major   [head_dim][n_slots]   (no horizontal sums when scoring 16 keys at once)
  *   V: token-major [n_slots][head_dim] (broadcast-FMA when summing values)
- * i.e. offset(layer, head) = (layer * n_kv_heads + head) * unit_bytes, K first, then V.
- * Thread: any (read-only after init). Later: groups of layers with own windows and head sizes. */
+ * Quantised types store their elements in the same order, then the scales (layout.c documents them).
+ * Thread: any (read-only after init). */
 #ifndef KVPOOL_LAYOUT_H
 #define KVPOOL_LAYOUT_H
 
@@ -14,33 +16,72 @@
 
 #include "base/status.h"
 
-enum kv_dtype { KV_F16, KV_F32 };
+enum kv_dtype { KV_F16, KV_BF16, KV_F32, KV_Q8, KV_Q4, KV_N_DTYPES };
 
-struct kv_layout {
-    uint32_t n_layers;
+enum { KV_MAX_GROUPS = 2, KV_MAX_LAYERS = 512, KV_SCALE_CHANNELS = 32 /* a scale of q8 and q4 */ };
+
+/* What a model says of one layer. window: positions a row sees, itself counted (a key is visible when
+ * key > query - window); 0 = all. */
+struct kv_layer_shape {
+    uint32_t window;
     uint32_t n_kv_heads;
     uint32_t head_dim;
-    uint32_t n_slots; /* token positions a block (kv.block_tokens) */
-    enum kv_dtype dtype;
-    uint32_t elem_bytes;
-    size_t half_bytes; /* K (or V) of one layer and head: head_dim * n_slots * elem_bytes */
-    size_t unit_bytes; /* K and V of one layer and head: 2 * half_bytes */
-    size_t block_bytes; /* n_layers * n_kv_heads * unit_bytes, rounded up to 64 */
-    size_t bytes_per_token; /* 2 * n_layers * n_kv_heads * head_dim * elem_bytes, exact */
 };
 
-/* Errors: ERR_INVALID with the value and the bound (n_slots 8..64 and a multiple of 8, dims >= 1). */
-enum status kv_layout_init(struct kv_layout *l, uint32_t n_layers, uint32_t n_kv_heads,
-                           uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype, struct err *e);
+struct kv_group {
+    uint32_t n_layers;
+    uint32_t window; /* 0 = all */
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    size_t k_bytes, v_bytes; /* K (V) of one layer and head in a block, scales counted */
+    size_t unit_bytes; /* k_bytes + v_bytes, rounded up to 32 */
+    size_t layer_bytes; /* n_kv_heads * unit_bytes */
+    size_t block_bytes; /* n_layers * layer_bytes, rounded up to 64 */
+    double bytes_per_token; /* exact without rounding, scales counted */
+};
 
-static inline size_t kv_k_offset(const struct kv_layout *l, uint32_t layer, uint32_t kv_head)
+struct kv_layout {
+    uint32_t n_layers, n_groups;
+    uint32_t n_slots; /* token positions a block (kv.block_tokens) */
+    enum kv_dtype dtype_k, dtype_v;
+    struct kv_group group[KV_MAX_GROUPS]; /* the full-attention group first when there is one */
+    uint8_t layer_group[KV_MAX_LAYERS]; /* group of a model layer */
+    uint16_t layer_index[KV_MAX_LAYERS]; /* its place inside the group */
+};
+
+/* shape[n_layers]. Errors: ERR_INVALID with the value and the bound (n_slots 8..64 and a multiple of 8,
+ * dims >= 1, layers <= KV_MAX_LAYERS); ERR_UNSUPPORTED for more than KV_MAX_GROUPS shapes. */
+enum status kv_layout_init(struct kv_layout *l, const struct kv_layer_shape *shape,
+                           uint32_t n_layers, uint32_t n_slots, enum kv_dtype dtype_k,
+                           enum kv_dtype dtype_v, struct err *e);
+/* The same for a model whose layers are all alike. */
+enum status kv_layout_init_plain(struct kv_layout *l, uint32_t n_layers, uint32_t n_kv_heads,
+                                 uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype,
+                                 struct err *e);
+const char *kv_dtype_name(enum kv_dtype d);
+double kv_layout_bytes_per_token(const struct kv_layout *l); /* all groups */
+/* Bytes of blocks that a sequence of n_tokens holds between steps, windows slid; and how many tokens a
+ * sequence can have in n_bytes (a multiple of n_slots; UINT64_MAX when windows alone decide). */
+uint64_t kv_layout_seq_bytes(const struct kv_layout *l, uint64_t n_tokens);
+uint64_t kv_layout_seq_tokens(const struct kv_layout *l, uint64_t n_bytes);
+
+/* Scales of one slot and head in the quantised types. */
+static inline uint32_t kv_scale_groups(uint32_t head_dim)
 {
-    return ((size_t)layer * l->n_kv_heads + kv_head) * l->unit_bytes;
+    return (head_dim + KV_SCALE_CHANNELS - 1) / KV_SCALE_CHANNELS;
 }
 
-static inline size_t kv_v_offset(const struct kv_layout *l, uint32_t layer, uint32_t kv_head)
+/* Bytes of one slot's q4 values: 8 for every 16 channels. */
+static inline uint32_t kv_q4_row_bytes(uint32_t head_dim)
 {
-    return kv_k_offset(l, layer, kv_head) + l->half_bytes;
+    return (head_dim + 15) / 16 * 8;
+}
+
+/* Offset of a model layer's unit inside a block of that layer's group; V at + k_bytes. */
+static inline size_t kv_unit_offset(const struct kv_layout *l, uint32_t layer, uint32_t kv_head)
+{
+    const struct kv_group *g = &l->group[l->layer_group[layer]];
+    return l->layer_index[layer] * g->layer_bytes + kv_head * g->unit_bytes;
 }
 
 #endif

@@ -65,7 +65,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be, str
     s->door.inbox = inbox;
     atomic_store(&s->door.n_open, limits->max_running);
     atomic_store(&s->door.heartbeat_ns, clock_ns());
-    kv_pool_init(&s->pool, arena->n_blocks, layout->n_slots);
+    kv_pool_init(&s->pool, arena->group[0].n_frames, layout->n_slots);
     cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
     alloc_step(s);
     gauges_init(s);

@@ -34,13 +34,13 @@ enum status plan_kv(uint64_t option_bytes, uint64_t free_bytes, uint32_t max_run
     uint64_t slots = layout->n_slots;
     uint64_t per_sequence = (wanted_context + slots - 1) / slots;
     uint64_t wanted = per_sequence * max_running;
-    uint64_t fits = (option_bytes ? option_bytes : free_bytes / 2) / layout->block_bytes;
+    uint64_t fits = (option_bytes ? option_bytes : free_bytes / 2) / layout->group[0].block_bytes;
     out->max_context = wanted_context;
     if (fits < 2)
         return err_set_field(
             e, ERR_INVALID, "kv.bytes", NULL,
             "kv.bytes of %" PRIu64 " holds %" PRIu64 " blocks of %zu bytes, at least 2 are needed",
-            option_bytes ? option_bytes : free_bytes / 2, fits, layout->block_bytes);
+            option_bytes ? option_bytes : free_bytes / 2, fits, layout->group[0].block_bytes);
     uint64_t n = option_bytes || fits < wanted ? fits : wanted;
     if (n > UINT32_MAX / 2)
         n = UINT32_MAX / 2;

@@ -161,7 +161,7 @@ static enum status open_kv(struct app *a, struct err *e)
     if (!status && a->plan.max_context < wanted)
         log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
                  a->plan.max_context, wanted);
-    return status ? status : kv_arena_init(&a->arena, &a->layout, a->plan.n_blocks, e);
+    return status ? status : kv_arena_init(&a->arena, &a->layout, &a->plan.n_blocks, NULL, e);
 }
 
 static enum status open_sched(struct app *a, struct err *e)
@@ -211,7 +211,7 @@ static void set_info_metrics(struct app *a)
              "%u\x1f%s\x1f"
              "False\x1f"
              "0\x1f%u",
-             a->layout.n_slots, a->layout.dtype == KV_F16 ? "f16" : "f32", a->arena.n_blocks);
+             a->layout.n_slots, kv_dtype_name(a->layout.dtype_k), a->plan.n_blocks);
     metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
     metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
     metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->arena.n_bytes);
@@ -266,8 +266,8 @@ static void print_banner(const struct app *a)
            a->plan.max_context);
     printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
            info->cpu_available, info->n_threads, info->activations);
-    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->arena.n_blocks,
-           a->layout.n_slots, a->layout.dtype == KV_F16 ? "f16" : "f32",
+    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->plan.n_blocks,
+           a->layout.n_slots, kv_dtype_name(a->layout.dtype_k),
            (double)a->arena.n_bytes / (1 << 30), a->plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",

@@ -144,8 +144,7 @@ static uint32_t visible(const struct job *j, uint32_t v, uint32_t key0)
 INLINE void block_step(int is_f16, int nv, const struct job *j, uint32_t v0, uint32_t key0,
                        const uint8_t *block, const uint8_t *next)
 {
-    const struct kv_layout *l = j->a->layout;
-    const uint8_t *k = block, *val = block + l->half_bytes;
+    const uint8_t *k = block, *val = block + j->a->kv->k_bytes;
     const float *q = j->q + (size_t)v0 * j->dim;
     float *acc = j->part.acc + (size_t)v0 * j->dim;
     uint32_t slot = 0;
@@ -185,15 +184,14 @@ static step_fn *const steps[2][TILE_VECTORS] = {
 
 static const uint8_t *unit_of(const struct attend *a, uint32_t b)
 {
-    return a->arena + (size_t)a->table[b] * a->layout->block_bytes +
-           kv_k_offset(a->layout, a->layer, a->kv_head);
+    return a->unit + (size_t)a->table[b] * a->block_bytes;
 }
 
 /* One chunk: blocks [b0, b1) into part. */
 static void chunk_step(const struct job *j, uint32_t b0, uint32_t b1)
 {
     const struct attend *a = j->a;
-    step_fn *const *step = steps[a->layout->dtype == KV_F16];
+    step_fn *const *step = steps[a->layout->dtype_k == KV_F16];
     for (uint32_t v = 0; v < j->n_vectors; v++) {
         j->part.max[v] = -INFINITY;
         j->part.sum[v] = 0;
@@ -232,7 +230,7 @@ static void merge(const struct job *j, uint32_t v)
 static void job_init(struct job *j, const struct attend *a)
 {
     *j = (struct job){.a = a,
-                      .dim = a->layout->head_dim,
+                      .dim = a->kv->head_dim,
                       .n_slots = a->layout->n_slots,
                       .n_vectors = a->n_rows * a->group};
     size_t plane = (size_t)j->n_vectors * j->dim;
@@ -253,7 +251,7 @@ static void job_init(struct job *j, const struct attend *a)
 
 void attend_avx2(const struct attend *a)
 {
-    if (a->layout->head_dim % 8 != 0) {
+    if (a->kv->head_dim % 8 != 0) {
         c_attend(a);
         return;
     }

@@ -38,13 +38,16 @@ static enum status cpu_collect(struct backend *base, struct batch **b, struct er
     return OK;
 }
 
-static enum status cpu_copy_block(struct backend *base, uint32_t src, uint32_t dst, struct err *e)
+static enum status cpu_copy_block(struct backend *base, uint32_t group, uint32_t src, uint32_t dst,
+                                  struct err *e)
 {
     (void)e;
-    CHECK(src < base->arena->n_blocks && dst < base->arena->n_blocks);
+    CHECK(group < base->arena->n_groups);
+    const struct kv_arena_group *g = &base->arena->group[group];
+    CHECK(src < g->n_frames + g->n_host && dst < g->n_frames);
     if (src != dst)
-        memcpy(kv_block_ptr(base->arena, dst), kv_block_ptr(base->arena, src),
-               base->arena->block_bytes);
+        memcpy(kv_block_ptr(base->arena, group, dst), kv_block_ptr(base->arena, group, src),
+               g->block_bytes);
     return OK;
 }
 
@@ -69,7 +72,7 @@ static void cpu_close(struct backend *base)
     mem_free(be->cos_sin);
     mem_free(be->logits);
     mem_free(be->row_pos);
-    mem_free(be->row_table);
+    mem_free(be->row_span);
     mem_free(be->tile);
     mem_free(be);
 }
@@ -154,7 +157,7 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
     be->cos_sin = floats(rows, h->rope_dims);
     be->logits = floats(limits.max_outs < HEAD_ROWS ? limits.max_outs : HEAD_ROWS, be->vocab_pad);
     be->row_pos = mem_zalloc(mem_mul(rows, sizeof *be->row_pos));
-    be->row_table = mem_zalloc(mem_mul(rows, sizeof *be->row_table));
+    be->row_span = mem_zalloc(mem_mul(rows, sizeof *be->row_span));
     be->tile = mem_zalloc(mem_mul(rows, sizeof *be->tile));
     init_acts(be, limits.max_rows);
     init_workers(be);

@@ -6,7 +6,6 @@
  * its inputs in one order (kernels.h). Engine thread, workers inside. */
 #include "engine/cpu/cpu_step.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -40,9 +39,13 @@ unsigned act_forms(int activations, const struct packed *const *w, uint32_t n)
     return forms;
 }
 
-/* Quantises n floats (a multiple of 32) into a row of a, from block0 on, in the forms asked for. */
-static void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint32_t row,
-                    uint32_t block0, const float *x, uint32_t n)
+unsigned act_forms_of(const struct cpu_backend *be, const struct packed *w)
+{
+    return 1u << kernels_form(w->kind, be->activations);
+}
+
+void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint32_t row,
+             uint32_t block0, const float *x, uint32_t n)
 {
     for (int f = 0; f < ACT_FORMS; f++)
         if (forms >> f & 1)
@@ -134,23 +137,13 @@ static void phase_run(struct phase *ph)
 
 /* ---- rows: embedding, norms ---- */
 
-static void rope_angles(const struct cpu_model *m, uint32_t pos, float *cos_sin)
-{
-    uint32_t half = m->h.rope_dims / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        double angle = (double)pos * m->inv_freq[i];
-        cos_sin[i] = (float)cos(angle) * m->rope_magnitude;
-        cos_sin[half + i] = (float)sin(angle) * m->rope_magnitude;
-    }
-}
-
 static void embed_item(void *ctx, uint32_t row, uint32_t worker)
 {
     struct cpu_backend *be = ctx;
     float *scratch = be->worker[worker].row;
     cpu_model_embedding(be->m, (uint32_t)be->b->token[row], scratch);
     memcpy(be->x + (size_t)row * be->embd_pad, scratch, be->m->h.n_embd * sizeof(float));
-    rope_angles(be->m, be->row_pos[row], be->cos_sin + (size_t)row * be->m->h.rope_dims);
+    cpu_rope_angles(be, row);
 }
 
 static void op_embed(void *step)
@@ -225,140 +218,6 @@ static void op_qkv(void *step, uint32_t layer)
     phase_run(&ph);
 }
 
-static void add_bias(const struct kernels *k, float *x, const float *bias, uint32_t n)
-{
-    if (bias)
-        k->add(x, bias, n);
-}
-
-static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
-{
-    struct cpu_backend *be = ctx;
-    (void)worker;
-    const struct hparams *h = &be->m->h;
-    const struct cpu_layer *l = &be->m->layer[be->layer];
-    const struct kv_layout *kv = &be->base.layout;
-    float *q = be->qkv + (size_t)row * be->qkv_width;
-    float *k = q + (size_t)h->n_heads * h->head_dim, *v = k + (size_t)h->n_kv_heads * h->head_dim;
-    const float *angles = be->cos_sin + (size_t)row * h->rope_dims;
-    bool neox = h->rope_kind == ROPE_NEOX;
-    add_bias(be->k, q, l->q_bias, h->n_heads * h->head_dim);
-    add_bias(be->k, k, l->k_bias, h->n_kv_heads * h->head_dim);
-    add_bias(be->k, v, l->v_bias, h->n_kv_heads * h->head_dim);
-    for (uint32_t i = 0; i < h->n_heads; i++)
-        be->k->rope(q + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox,
-                    h->attn_scale);
-    uint32_t pos = be->row_pos[row];
-    uint8_t *block = kv_block_ptr(be->base.arena, be->row_table[row][pos / kv->n_slots]);
-    for (uint32_t i = 0; i < h->n_kv_heads; i++) {
-        be->k->rope(k + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox, 1);
-        be->k->kv_store(kv, block + kv_k_offset(kv, be->layer, i), pos % kv->n_slots,
-                        k + (size_t)i * h->head_dim, v + (size_t)i * h->head_dim);
-    }
-}
-
-static void op_rope_kv(void *step, uint32_t layer)
-{
-    struct cpu_backend *be = step;
-    be->layer = layer;
-    pool_run(be->pool, rope_kv_item, be, be->n_rows);
-}
-
-/* ---- attention ---- */
-
-static void tiles_of_spans(struct cpu_backend *be)
-{
-    uint32_t most = attend_rows(be->m->h.n_heads / be->m->h.n_kv_heads);
-    be->n_tiles = 0;
-    for (uint32_t i = 0; i < be->b->n_spans; i++) {
-        const struct batch_span *s = &be->b->span[i];
-        for (uint32_t r = 0; r < s->n_rows; r += most) {
-            uint32_t n = s->n_rows - r < most ? s->n_rows - r : most;
-            be->tile[be->n_tiles++] = (struct attend_tile){.table = s->table,
-                                                           .row0 = s->row0 + r,
-                                                           .out0 = s->row0 + r,
-                                                           .n_rows = n,
-                                                           .pos0 = s->pos0 + r};
-        }
-    }
-}
-
-static void op_only_outs(void *step)
-{
-    struct cpu_backend *be = step;
-    const struct batch *b = be->b;
-    for (uint32_t i = 0; i < b->n_outs; i++) {
-        uint32_t row = b->out[i].row; /* ascending, so i <= row: moving up is safe */
-        be->tile[i] = (struct attend_tile){.table = be->row_table[row],
-                                           .row0 = row,
-                                           .out0 = i,
-                                           .n_rows = 1,
-                                           .pos0 = be->row_pos[row]};
-        if (i != row)
-            memcpy(be->x + (size_t)i * be->embd_pad, be->x + (size_t)row * be->embd_pad,
-                   be->embd_pad * sizeof(float));
-    }
-    be->n_tiles = b->n_outs;
-    be->n_rows = b->n_outs;
-}
-
-/* Forms that one matrix takes. */
-static unsigned forms_of(const struct cpu_backend *be, const struct packed *w)
-{
-    return 1u << kernels_form(w->kind, be->activations);
-}
-
-static bool attention_fills_blocks(const struct hparams *h)
-{
-    return h->n_heads / h->n_kv_heads * h->head_dim % PACK_BLOCK == 0;
-}
-
-static void attention_item(void *ctx, uint32_t item, uint32_t worker)
-{
-    struct cpu_backend *be = ctx;
-    const struct hparams *h = &be->m->h;
-    const struct attend_tile *t = &be->tile[item / h->n_kv_heads];
-    uint32_t head = item % h->n_kv_heads, group = h->n_heads / h->n_kv_heads;
-    uint32_t width = group * h->head_dim, column = head * width;
-    struct attend a = {.layout = &be->base.layout,
-                       .arena = be->base.arena->base,
-                       .table = t->table,
-                       .layer = be->layer,
-                       .kv_head = head,
-                       .group = group,
-                       .pos0 = t->pos0,
-                       .n_rows = t->n_rows,
-                       .q = be->qkv + (size_t)t->row0 * be->qkv_width + column,
-                       .q_stride = be->qkv_width,
-                       .out = be->attn + (size_t)t->out0 * be->attn_pad + column,
-                       .out_stride = be->attn_pad,
-                       .scratch = be->worker[worker].attend};
-    be->k->attend(&a);
-    if (!attention_fills_blocks(h))
-        return;
-    unsigned forms = forms_of(be, &be->m->layer[be->layer].attn_out);
-    for (uint32_t r = 0; r < t->n_rows; r++)
-        act_put(be->k, &be->attn_act, forms, t->out0 + r, column / PACK_BLOCK,
-                a.out + r * a.out_stride, width);
-}
-
-static void attn_act_item(void *ctx, uint32_t row, uint32_t worker)
-{
-    struct cpu_backend *be = ctx;
-    (void)worker;
-    act_put(be->k, &be->attn_act, forms_of(be, &be->m->layer[be->layer].attn_out), row, 0,
-            be->attn + (size_t)row * be->attn_pad, be->attn_pad);
-}
-
-static void op_attention(void *step, uint32_t layer)
-{
-    struct cpu_backend *be = step;
-    be->layer = layer;
-    pool_run(be->pool, attention_item, be, be->n_tiles * be->m->h.n_kv_heads);
-    if (!attention_fills_blocks(&be->m->h))
-        pool_run(be->pool, attn_act_item, be, be->n_rows);
-}
-
 /* ---- projections onto the residual ---- */
 
 static void finish_residual(struct cpu_backend *be, const struct phase *ph, uint32_t index,
@@ -406,7 +265,7 @@ static void finish_gate_up(struct cpu_backend *be, const struct phase *ph, uint3
     (void)n; /* outputs beyond the matrix are 0 in both tiles */
     float *gate = be->worker[worker].tile[0];
     be->k->swiglu(gate, be->worker[worker].tile[1], n_rows * CHUNK_ROWS, gate);
-    unsigned forms = forms_of(be, &be->m->layer[be->layer].down);
+    unsigned forms = act_forms_of(be, &be->m->layer[be->layer].down);
     for (uint32_t r = 0; r < n_rows; r++)
         act_put(be->k, &be->ff_act, forms, row0 + r, out0 / PACK_BLOCK, gate + r * CHUNK_ROWS,
                 CHUNK_ROWS);
@@ -480,24 +339,16 @@ void cpu_step_begin(struct cpu_backend *be, struct batch *b)
 {
     be->b = b;
     be->n_rows = b->n_rows;
-    for (uint32_t i = 0; i < b->n_spans; i++) {
-        const struct batch_span *s = &b->span[i];
-        DCHECK(s->n_rows >= 1 && s->row0 + s->n_rows <= b->n_rows);
-        for (uint32_t r = 0; r < s->n_rows; r++) {
-            be->row_pos[s->row0 + r] = s->pos0 + r;
-            be->row_table[s->row0 + r] = s->table;
-        }
-    }
-    tiles_of_spans(be);
+    cpu_attend_begin(be);
 }
 
 const struct forward_ops cpu_forward_ops = {
     .embed = op_embed,
     .attn_norm = op_attn_norm,
     .qkv = op_qkv,
-    .rope_kv = op_rope_kv,
-    .only_outs = op_only_outs,
-    .attention = op_attention,
+    .rope_kv = cpu_op_rope_kv,
+    .only_outs = cpu_op_only_outs,
+    .attention = cpu_op_attention,
     .attn_out = op_attn_out,
     .ffn_norm = op_ffn_norm,
     .ffn_gate_up = op_ffn_gate_up,

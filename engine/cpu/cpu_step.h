@@ -33,7 +33,7 @@ struct worker_scratch {
 
 /* Consecutive rows of one sequence that one work item attends for. */
 struct attend_tile {
-    const uint32_t *table;
+    const struct batch_span *span;
     uint32_t row0; /* of q */
     uint32_t out0; /* row of the attention's output */
     uint32_t n_rows;
@@ -57,7 +57,7 @@ struct cpu_backend {
     float *logits; /* owns [HEAD_ROWS][vocab_pad] */
     struct act embd_act, attn_act, ff_act;
     uint32_t *row_pos; /* owns [max_rows] position */
-    const uint32_t **row_table; /* owns [max_rows] block table */
+    struct batch_span **row_span; /* owns [max_rows]; borrow from the batch */
     struct attend_tile *tile; /* owns [max_rows] */
     uint32_t n_tiles;
     struct worker_scratch *worker; /* owns [threads] */
@@ -73,7 +73,19 @@ void act_init(struct act *a, unsigned forms, uint32_t n_in, uint32_t max_rows);
 void act_release(struct act *a);
 /* Bit set of the forms that these matrices take. */
 unsigned act_forms(int activations, const struct packed *const *w, uint32_t n);
+/* Quantises n floats (a multiple of 32) into a row of a, from block0 on, in the forms asked for. */
+void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint32_t row,
+             uint32_t block0, const float *x, uint32_t n);
+/* Forms that one matrix takes. */
+unsigned act_forms_of(const struct cpu_backend *be, const struct packed *w);
 /* Fills the row maps and attention tiles of a batch. */
 void cpu_step_begin(struct cpu_backend *be, struct batch *b);
+
+/* cpu_attend.c */
+void cpu_attend_begin(struct cpu_backend *be);
+void cpu_rope_angles(struct cpu_backend *be, uint32_t row);
+void cpu_op_rope_kv(void *step, uint32_t layer);
+void cpu_op_only_outs(void *step);
+void cpu_op_attention(void *step, uint32_t layer);
 
 #endif

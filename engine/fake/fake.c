@@ -106,7 +106,7 @@ static void report(struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 
 static struct slot *slot_at(struct fake *f, const struct batch_span *s, uint32_t pos)
 {
-    uint32_t block = s->table[pos / f->n_slots];
+    uint32_t block = s->table[0][pos / f->n_slots];
     if (block >= f->n_blocks) {
         f->n_mismatches++;
         block = 0;
@@ -192,7 +192,9 @@ static enum status fake_submit(struct backend *be, struct batch *b, struct err *
     }
     uint32_t next_out = 0;
     for (uint32_t i = 0; i < b->n_spans; i++) {
-        const struct batch_span *s = &b->span[i];
+        struct batch_span *s = &b->span[i];
+        s->finite = true;
+        s->lost = false;
         for (uint32_t k = 0; k < s->n_rows; k++)
             write_row(f, s, s->pos0 + k, b->token[s->row0 + k]);
     }
@@ -216,8 +218,10 @@ static enum status fake_collect(struct backend *be, struct batch **b, struct err
     return OK;
 }
 
-static enum status fake_copy_block(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
+                                   struct err *e)
 {
+    (void)group;
     struct fake *f = (struct fake *)be;
     if (src >= f->n_blocks || dst >= f->n_blocks)
         return err_set(e, ERR_INTERNAL, "copy of block %u to %u, there are %u", src, dst,
@@ -245,7 +249,7 @@ enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *lay
     struct fake *f = mem_zalloc(sizeof(*f));
     f->o = *o;
     f->n_slots = layout->n_slots;
-    f->n_blocks = arena->n_blocks;
+    f->n_blocks = arena->group[0].n_frames;
     f->be = (struct backend){
         .ops = &ops, .layout = *layout, .arena = arena, .limits = limits, .n_vocab = o->n_vocab};
     f->slot = mem_zalloc(mem_mul(mem_mul(f->n_blocks, f->n_slots), sizeof(*f->slot)));

@@ -19,6 +19,7 @@
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpuid.h"
+#include "engine/kv_shape.h"
 
 enum { MAX_SEQS = 64, PROMPT = 512, ROUNDS = 5, MAX_SIZES = 16 };
 
@@ -110,14 +111,14 @@ static void load(struct bench *n, const char *path)
     printf("level %s, %u threads, %.1f MB of weights, loaded in %.0f ms\n", k->name, n_threads,
            (double)n->m->n_bytes / 1e6, 1e3 * (now() - t));
     enum kv_dtype dtype = n->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    if (kv_layout_init(&n->layout, h.n_layers, h.n_kv_heads, h.head_dim,
-                       (uint32_t)n->set.kv_block_tokens, dtype, &e) != OK)
+    if (kv_layout_of_model(&h, (uint32_t)n->set.kv_block_tokens, dtype, dtype, &n->layout, &e) !=
+        OK)
         die(&e);
     uint32_t longest = n->context + 64 > PROMPT ? n->context + 64 : PROMPT;
     n->blocks_a_seq = (longest + n->layout.n_slots - 1) / n->layout.n_slots;
     uint32_t n_blocks = n->blocks_a_seq * MAX_SEQS;
-    struct backend_limits limits = {PROMPT, MAX_SEQS, MAX_SEQS};
-    if (kv_arena_init(&n->arena, &n->layout, n_blocks, &e) != OK ||
+    struct backend_limits limits = {PROMPT, MAX_SEQS, MAX_SEQS, 0};
+    if (kv_arena_init(&n->arena, &n->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &e) != OK ||
         cpu_backend_new(n->m, k, n->pool, n->set.cpu_activations, &n->arena, &n->layout, limits,
                         &n->be, &e) != OK)
         die(&e);
@@ -132,8 +133,9 @@ static void load(struct bench *n, const char *path)
 static void add_span(struct bench *n, uint32_t seq, uint32_t pos, uint32_t rows)
 {
     struct batch *b = &n->b;
-    b->span[b->n_spans++] =
-        (struct batch_span){b->n_rows, rows, pos, n->table + (size_t)seq * n->blocks_a_seq};
+    const uint32_t *table = n->table + (size_t)seq * n->blocks_a_seq;
+    b->span[b->n_spans++] = (struct batch_span){
+        .row0 = b->n_rows, .n_rows = rows, .pos0 = pos, .table = {table, table}};
     for (uint32_t i = 0; i < rows; i++)
         b->token[b->n_rows++] = (int32_t)((seq * 977 + (pos + i) * 31) % 40000 + 100);
 }

@@ -41,9 +41,10 @@ static enum status collect(struct backend *be, struct batch **b, struct err *e)
     return OK;
 }
 
-static enum status copy_block(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+static enum status copy_block(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
+                              struct err *e)
 {
-    (void)be, (void)src, (void)dst, (void)e;
+    (void)be, (void)group, (void)src, (void)dst, (void)e;
     return OK;
 }
 
@@ -78,14 +79,15 @@ static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n
                                   .chunk_max = 512,
                                   .step_target_ms = 200,
                                   .max_context = 8192};
-    struct kv_layout layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    struct kv_layout layout = {.n_layers = 1, .n_groups = 1, .n_slots = 16};
     struct sched *s;
     struct err e;
-    *arena = (struct kv_arena){.block_bytes = 64, .n_blocks = n_running * 300};
+    *arena = (struct kv_arena){.n_groups = 1,
+                               .group = {{.block_bytes = 64, .n_frames = n_running * 300}}};
     *be = (struct backend){.ops = &ops,
                            .layout = layout,
                            .arena = arena,
-                           .limits = {8192, 8192, 8192},
+                           .limits = {8192, 8192, 8192, 0},
                            .n_vocab = 100};
     CHECKF(sched_new(&limits, be, arena, &layout, NULL, NULL, &s, &e) == OK, "%s", e.text);
     return s;

@@ -126,9 +126,8 @@ static void must(enum status status, const struct err *e)
 static void set_up(void)
 {
     static struct buf file;
-    static struct kv_arena arena = {.block_bytes = 64, .n_blocks = 64};
-    static const struct kv_layout layout = {
-        .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    static struct kv_arena arena = {.n_groups = 1, .group = {{.block_bytes = 64, .n_frames = 64}}};
+    static const struct kv_layout layout = {.n_layers = 1, .n_groups = 1, .n_slots = 16};
     static struct gguf *g; /* the only reference: static, so that it counts as reachable */
     struct err e;
     struct tokenizer *tok;

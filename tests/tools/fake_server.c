@@ -50,10 +50,11 @@ static enum status slow_collect(struct backend *be, struct batch **b, struct err
     return err_set(e, ERR_INTERNAL, "the fake engine fails as it was told");
 }
 
-static enum status slow_copy(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+static enum status slow_copy(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
+                             struct err *e)
 {
     struct slow_backend *s = (struct slow_backend *)be;
-    return s->inner->ops->copy_block(s->inner, src, dst, e);
+    return s->inner->ops->copy_block(s->inner, group, src, dst, e);
 }
 
 static void slow_close(struct backend *be)
@@ -145,8 +146,9 @@ int main(int argc, char **argv)
     must(has_template ? template_new(source, &tmpl, &e) : ERR_FORMAT, &e);
 
     uint32_t max_context = set.limits_max_context ? (uint32_t)set.limits_max_context : 8192;
-    struct kv_arena arena = {.block_bytes = 64, .n_blocks = (uint32_t)n_blocks};
-    struct kv_layout layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = 16};
+    struct kv_arena arena = {.n_groups = 1,
+                             .group = {{.block_bytes = 64, .n_frames = (uint32_t)n_blocks}}};
+    struct kv_layout layout = {.n_layers = 1, .n_groups = 1, .n_slots = 16};
     const struct backend_limits rows = {.max_rows = (uint32_t)set.sched_max_batch_tokens,
                                         .max_spans = (uint32_t)set.sched_max_running,
                                         .max_outs = (uint32_t)set.sched_max_batch_tokens};

@@ -17,6 +17,7 @@
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpuid.h"
+#include "engine/kv_shape.h"
 
 enum { MAX_CHUNKS = 64, MAX_COMPANY = 64 };
 
@@ -96,15 +97,15 @@ static void load(struct run *r, const char *path)
         cpu_model_load(r->g, &h, &w, r->pool, &r->m, &e) != OK)
         die(&e);
     enum kv_dtype dtype = r->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    if (kv_layout_init(&r->layout, h.n_layers, h.n_kv_heads, h.head_dim,
-                       (uint32_t)r->set.kv_block_tokens, dtype, &e) != OK)
+    if (kv_layout_of_model(&h, (uint32_t)r->set.kv_block_tokens, dtype, dtype, &r->layout, &e) !=
+        OK)
         die(&e);
     r->blocks_a_seq = (r->n_ids + r->layout.n_slots - 1) / r->layout.n_slots;
     uint32_t n_blocks = r->blocks_a_seq * (1 + r->company);
-    if (kv_arena_init(&r->arena, &r->layout, n_blocks, &e) != OK)
+    if (kv_arena_init(&r->arena, &r->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &e) != OK)
         die(&e);
     struct backend_limits limits = {r->max_rows + MAX_COMPANY, 1 + MAX_COMPANY,
-                                    r->max_rows + MAX_COMPANY};
+                                    r->max_rows + MAX_COMPANY, 0};
     if (cpu_backend_new(r->m, r->k, r->pool, r->set.cpu_activations, &r->arena, &r->layout, limits,
                         &r->be, &e) != OK)
         die(&e);
@@ -124,8 +125,9 @@ static void load(struct run *r, const char *path)
 
 static void add_span(struct run *r, struct batch *b, uint32_t seq, uint32_t pos, uint32_t n)
 {
+    const uint32_t *table = r->table + (size_t)seq * r->blocks_a_seq;
     b->span[b->n_spans++] =
-        (struct batch_span){b->n_rows, n, pos, r->table + (size_t)seq * r->blocks_a_seq};
+        (struct batch_span){.row0 = b->n_rows, .n_rows = n, .pos0 = pos, .table = {table, table}};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = seq == 0 ? pos + i : (pos + i + 17 * seq) % r->n_ids;
         b->token[b->n_rows++] = r->id[at];

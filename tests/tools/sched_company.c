@@ -147,6 +147,7 @@ int main(int argc, char **argv)
     struct kv_arena arena;
     struct backend *be;
     struct err e;
+    const uint32_t n_blocks = N_BLOCKS;
     struct sched_limits limits = {.max_running = 64,
                                   .max_queued = N_REQUESTS,
                                   .max_batch_tokens = MAX_ROWS,
@@ -156,8 +157,8 @@ int main(int argc, char **argv)
     settings_init(&set);
     CHECKF(engine_open(argv[1], &set, &en, &e) == OK, "%s", e.text);
     CHECKF(engine_kv_layout(en, &set, &layout, &e) == OK, "%s", e.text);
-    CHECKF(kv_arena_init(&arena, &layout, N_BLOCKS, &e) == OK, "%s", e.text);
-    CHECKF(engine_backend(en, &arena, &layout, (struct backend_limits){MAX_ROWS, 64, 64}, &be,
+    CHECKF(kv_arena_init(&arena, &layout, &n_blocks, NULL, &e) == OK, "%s", e.text);
+    CHECKF(engine_backend(en, &arena, &layout, (struct backend_limits){MAX_ROWS, 64, 64, 0}, &be,
                           &e) == OK,
            "%s", e.text);
     CHECKF(sched_new(&limits, be, &arena, &layout, engine_tokenizer(en), NULL, &sched, &e) == OK,

@@ -55,7 +55,7 @@ static void fixture_fill(struct fixture *f, const struct kernels *kn)
 {
     float *k = mem_alloc(f->s.dim * sizeof(float)), *v = mem_alloc(f->s.dim * sizeof(float));
     for (uint32_t p = 0; p < f->n_keys; p++) {
-        uint8_t *block = f->arena + f->table[p / f->s.n_slots] * f->layout.block_bytes;
+        uint8_t *block = f->arena + f->table[p / f->s.n_slots] * f->layout.group[0].block_bytes;
         for (uint32_t i = 0; i < f->s.dim; i++) {
             k[i] = draw_float() * 3;
             v[i] = draw_float();
@@ -63,8 +63,8 @@ static void fixture_fill(struct fixture *f, const struct kernels *kn)
             f->k[(size_t)p * f->s.dim + i] = (double)(half ? f16_to_f32(f32_to_f16(k[i])) : k[i]);
             f->v[(size_t)p * f->s.dim + i] = (double)(half ? f16_to_f32(f32_to_f16(v[i])) : v[i]);
         }
-        kn->kv_store(&f->layout, block + kv_k_offset(&f->layout, LAYER, HEAD), p % f->s.n_slots, k,
-                     v);
+        kn->kv_store(&f->layout, 0, block + kv_unit_offset(&f->layout, LAYER, HEAD),
+                     p % f->s.n_slots, k, v);
     }
     mem_free(k);
     mem_free(v);
@@ -74,12 +74,12 @@ static void fixture_make(struct fixture *f, const struct shape *s, const struct 
 {
     struct err e;
     *f = (struct fixture){.s = *s, .n_keys = s->pos0 + s->n_rows};
-    ck_assert_int_eq(kv_layout_init(&f->layout, LAYERS, HEADS, s->dim, s->n_slots, s->dtype, &e),
-                     OK);
+    ck_assert_int_eq(
+        kv_layout_init_plain(&f->layout, LAYERS, HEADS, s->dim, s->n_slots, s->dtype, &e), OK);
     uint32_t n_blocks = (f->n_keys + s->n_slots - 1) / s->n_slots;
     uint32_t cap = n_blocks * 3 + 3;
-    f->arena = mem_aligned(64, cap * f->layout.block_bytes);
-    memset(f->arena, 0xff, cap * f->layout.block_bytes); /* NaN in both types */
+    f->arena = mem_aligned(64, cap * f->layout.group[0].block_bytes);
+    memset(f->arena, 0xff, cap * f->layout.group[0].block_bytes); /* NaN in both types */
     for (uint32_t i = 0; i < n_blocks; i++)
         f->table[i] = (n_blocks - 1 - i) * 3 + i * 7 % 3; /* apart, backwards, unique */
     f->k = mem_alloc((size_t)f->n_keys * s->dim * sizeof(double));
@@ -109,10 +109,10 @@ static void run(const struct kernels *kn, struct fixture *f, uint32_t row0, uint
     float *scratch =
         mem_alloc(attend_scratch_floats(f->s.group, f->s.dim, f->s.n_slots) * sizeof(float));
     struct attend a = {.layout = &f->layout,
-                       .arena = f->arena,
+                       .kv = &f->layout.group[0],
+                       .unit = f->arena + kv_unit_offset(&f->layout, LAYER, HEAD),
+                       .block_bytes = f->layout.group[0].block_bytes,
                        .table = f->table,
-                       .layer = LAYER,
-                       .kv_head = HEAD,
                        .group = f->s.group,
                        .pos0 = f->s.pos0 + row0,
                        .n_rows = n_rows,

@@ -96,9 +96,9 @@ static void small_make(struct small *s, uint32_t n_threads)
     ck_assert_int_eq(pool_new(n_threads, false, &s->pool, &e), OK);
     ck_assert_int_eq(cpu_model_load(&s->g, &s->h, &s->w, s->pool, &s->m, &e), OK);
     ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
-    ck_assert_int_eq(kv_layout_init(&s->layout, LAYERS, KV_HEADS, DIM, 16, KV_F16, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, BLOCKS, &e), OK);
-    struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS};
+    ck_assert_int_eq(kv_layout_init_plain(&s->layout, LAYERS, KV_HEADS, DIM, 16, KV_F16, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, (uint32_t[]){BLOCKS}, NULL, &e), OK);
+    struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS, 0};
     ck_assert_int_eq(
         cpu_backend_new(s->m, k, s->pool, SET_ACT_INT8, &s->arena, &s->layout, limits, &s->be, &e),
         OK);
@@ -124,7 +124,8 @@ static void small_release(struct small *s)
 static void add(struct small *s, uint32_t seq, uint32_t pos, uint32_t n, bool out)
 {
     struct batch *b = &s->b;
-    b->span[b->n_spans++] = (struct batch_span){b->n_rows, n, pos, s->table[seq]};
+    b->span[b->n_spans++] =
+        (struct batch_span){.row0 = b->n_rows, .n_rows = n, .pos0 = pos, .table = {s->table[seq]}};
     for (uint32_t i = 0; i < n; i++)
         b->token[b->n_rows++] = (int32_t)((pos + i) * 7 + seq * 3) % VOCAB;
     if (out) {
@@ -197,8 +198,8 @@ START_TEST(a_copied_block_serves_as_the_original)
     add(&s, 0, 15, 1, true);
     step(&s);
     memcpy(want, s.logits, sizeof want);
-    ck_assert_int_eq(s.be->ops->copy_block(s.be, s.table[0][0], s.table[0][5], &e), OK);
-    memset(kv_block_ptr(&s.arena, s.table[0][0]), 0xff, s.layout.block_bytes);
+    ck_assert_int_eq(s.be->ops->copy_block(s.be, 0, s.table[0][0], s.table[0][5], &e), OK);
+    memset(kv_block_ptr(&s.arena, 0, s.table[0][0]), 0xff, s.layout.group[0].block_bytes);
     s.table[0][0] = s.table[0][5];
     add(&s, 0, 15, 1, true);
     step(&s);

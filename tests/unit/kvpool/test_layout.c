@@ -11,13 +11,13 @@ START_TEST(bytes_a_token_equal_the_formula)
 {
     struct kv_layout l;
     struct err e;
-    ck_assert_int_eq(kv_layout_init(&l, 30, 3, 64, 16, KV_F16, &e), OK);
-    ck_assert_uint_eq(l.bytes_per_token, 30 * 3 * 64 * 2 * 2);
-    ck_assert_uint_eq(l.block_bytes, 16 * l.bytes_per_token);
-    ck_assert_uint_eq(l.unit_bytes, 4096);
-    ck_assert_int_eq(kv_layout_init(&l, 18, 1, 256, 32, KV_F32, &e), OK);
-    ck_assert_uint_eq(l.bytes_per_token, 18 * 256 * 2 * 4);
-    ck_assert_uint_eq(l.block_bytes, 32 * l.bytes_per_token);
+    ck_assert_int_eq(kv_layout_init_plain(&l, 30, 3, 64, 16, KV_F16, &e), OK);
+    ck_assert_uint_eq((size_t)l.group[0].bytes_per_token, 30 * 3 * 64 * 2 * 2);
+    ck_assert_uint_eq(l.group[0].block_bytes, 16 * (size_t)l.group[0].bytes_per_token);
+    ck_assert_uint_eq(l.group[0].unit_bytes, 4096);
+    ck_assert_int_eq(kv_layout_init_plain(&l, 18, 1, 256, 32, KV_F32, &e), OK);
+    ck_assert_uint_eq((size_t)l.group[0].bytes_per_token, 18 * 256 * 2 * 4);
+    ck_assert_uint_eq(l.group[0].block_bytes, 32 * (size_t)l.group[0].bytes_per_token);
 }
 END_TEST
 
@@ -26,18 +26,18 @@ START_TEST(units_follow_one_another_and_fill_the_block)
     struct kv_layout l;
     struct err e;
     for (uint32_t slots = 8; slots <= 64; slots += 8) {
-        ck_assert_int_eq(kv_layout_init(&l, 5, 3, 10, slots, KV_F16, &e), OK);
+        ck_assert_int_eq(kv_layout_init_plain(&l, 5, 3, 10, slots, KV_F16, &e), OK);
         size_t at = 0;
         for (uint32_t layer = 0; layer < 5; layer++) {
             for (uint32_t head = 0; head < 3; head++) {
-                ck_assert_uint_eq(kv_k_offset(&l, layer, head), at);
-                ck_assert_uint_eq(kv_v_offset(&l, layer, head), at + 10u * slots * 2);
-                at += 2u * 10 * slots * 2;
+                ck_assert_uint_eq(kv_unit_offset(&l, layer, head), at);
+                ck_assert_uint_eq(at + l.group[0].k_bytes, at + 10u * slots * 2);
+                at += l.group[0].unit_bytes;
             }
         }
-        ck_assert_uint_ge(l.block_bytes, at);
-        ck_assert_uint_lt(l.block_bytes, at + 64);
-        ck_assert_uint_eq(l.block_bytes % 64, 0);
+        ck_assert_uint_ge(l.group[0].block_bytes, at);
+        ck_assert_uint_lt(l.group[0].block_bytes, at + 64);
+        ck_assert_uint_eq(l.group[0].block_bytes % 64, 0);
     }
 }
 END_TEST
@@ -48,12 +48,12 @@ START_TEST(impossible_shapes_are_refused_with_value_and_bound)
     struct err e;
     static const uint32_t bad_slots[] = {0, 7, 12, 72};
     for (int i = 0; i < 4; i++) {
-        ck_assert_int_eq(kv_layout_init(&l, 1, 1, 8, bad_slots[i], KV_F16, &e), ERR_INVALID);
+        ck_assert_int_eq(kv_layout_init_plain(&l, 1, 1, 8, bad_slots[i], KV_F16, &e), ERR_INVALID);
         ck_assert(strstr(e.text, "is not a multiple of 8 in 8..64") != NULL);
     }
-    ck_assert_int_eq(kv_layout_init(&l, 0, 1, 8, 16, KV_F16, &e), ERR_INVALID);
-    ck_assert_str_eq(e.text, "kv layout: layers 0 is not in 1..65536");
-    ck_assert_int_eq(kv_layout_init(&l, 1, 1, 65537, 16, KV_F16, &e), ERR_INVALID);
+    ck_assert_int_eq(kv_layout_init_plain(&l, 0, 1, 8, 16, KV_F16, &e), ERR_INVALID);
+    ck_assert_str_eq(e.text, "kv layout: layers 0 is not in 1..512");
+    ck_assert_int_eq(kv_layout_init_plain(&l, 1, 1, 65537, 16, KV_F16, &e), ERR_INVALID);
     ck_assert_str_eq(e.text, "kv layout: head size 65537 is not in 1..65536");
 }
 END_TEST
@@ -63,17 +63,17 @@ START_TEST(the_arena_is_aligned_zero_and_holds_every_block)
     struct kv_layout l;
     struct kv_arena a;
     struct err e;
-    ck_assert_int_eq(kv_layout_init(&l, 2, 3, 64, 16, KV_F16, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&a, &l, 100, &e), OK);
-    ck_assert_uint_eq((uintptr_t)a.base % (2 << 20), 0);
-    ck_assert_uint_ge(a.n_bytes, 100 * l.block_bytes);
+    ck_assert_int_eq(kv_layout_init_plain(&l, 2, 3, 64, 16, KV_F16, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){100}, NULL, &e), OK);
+    ck_assert_uint_eq((uintptr_t)a.group[0].base % (2 << 20), 0);
+    ck_assert_uint_ge(a.n_bytes, 100 * l.group[0].block_bytes);
     for (uint32_t b = 0; b < 100; b++) {
-        uint8_t *p = kv_block_ptr(&a, b);
-        ck_assert_uint_eq(p[0] | p[l.block_bytes - 1], 0);
-        memset(p, 0xee, l.block_bytes);
+        uint8_t *p = kv_block_ptr(&a, 0, b);
+        ck_assert_uint_eq(p[0] | p[l.group[0].block_bytes - 1], 0);
+        memset(p, 0xee, l.group[0].block_bytes);
     }
     kv_arena_release(&a);
-    ck_assert_ptr_null(a.base);
+    ck_assert_ptr_null(a.map);
     kv_arena_release(&a);
 }
 END_TEST
@@ -83,10 +83,10 @@ START_TEST(an_arena_beyond_memory_is_an_error)
     struct kv_layout l;
     struct kv_arena a;
     struct err e;
-    ck_assert_int_eq(kv_layout_init(&l, 65536, 65536, 65536, 64, KV_F32, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&a, &l, UINT32_MAX, &e), ERR_NO_MEMORY);
+    ck_assert_int_eq(kv_layout_init_plain(&l, 512, 65536, 65536, 64, KV_F32, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){UINT32_MAX}, NULL, &e), ERR_NO_MEMORY);
     ck_assert(strstr(e.text, "too large") != NULL);
-    ck_assert_int_eq(kv_arena_init(&a, &l, 1, &e), ERR_NO_MEMORY);
+    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){1}, NULL, &e), ERR_NO_MEMORY);
     ck_assert(strstr(e.text, "kv arena of") != NULL);
 }
 END_TEST

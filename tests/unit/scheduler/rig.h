@@ -48,9 +48,9 @@ static inline void rig_init(struct rig *g, const struct rig_options *o)
 {
     struct err e;
     memset(g, 0, sizeof(*g));
-    g->arena = (struct kv_arena){.block_bytes = 64, .n_blocks = o->n_blocks};
-    g->layout =
-        (struct kv_layout){.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = o->n_slots};
+    g->arena =
+        (struct kv_arena){.n_groups = 1, .group = {{.block_bytes = 64, .n_frames = o->n_blocks}}};
+    g->layout = (struct kv_layout){.n_layers = 1, .n_groups = 1, .n_slots = o->n_slots};
     struct fake_options fake = o->fake;
     fake.n_vocab = o->n_vocab;
     ck_assert_int_eq(fake_backend_new(&g->arena, &g->layout, o->backend, &fake, &g->be, &e), OK);

@@ -72,7 +72,7 @@ static void shift_table(void *arg, const struct batch *b)
         return;
     for (uint32_t i = 0; i < t->n; i++)
         wrong_table[i] = t->block[i + 1 < t->n ? i + 1 : i];
-    b->span[0].table = wrong_table;
+    b->span[0].table[0] = wrong_table;
     planted = true;
 }
 
@@ -105,9 +105,10 @@ START_TEST(a_table_off_by_one_fails_the_audit)
 }
 END_TEST
 
-static enum status copy_nothing(struct backend *be, uint32_t src, uint32_t dst, struct err *e)
+static enum status copy_nothing(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
+                                struct err *e)
 {
-    (void)be, (void)src, (void)dst, (void)e;
+    (void)be, (void)group, (void)src, (void)dst, (void)e;
     planted = true;
     return OK;
 }

@@ -82,8 +82,8 @@ END_TEST
 START_TEST(limits_that_contradict_each_other_are_refused)
 {
     struct rig_options opt = rig_defaults();
-    struct kv_arena arena = {.n_blocks = 4, .block_bytes = 64};
-    struct kv_layout layout = {.n_slots = 16};
+    struct kv_arena arena = {.n_groups = 1, .group = {{.block_bytes = 64, .n_frames = 4}}};
+    struct kv_layout layout = {.n_groups = 1, .n_slots = 16};
     struct fake_options fake = {.n_vocab = 10};
     struct backend *be;
     struct sched *s;

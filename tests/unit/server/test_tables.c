@@ -271,8 +271,8 @@ START_TEST(kv_blocks_follow_option_need_and_memory)
     struct kv_layout l;
     struct kv_plan p;
     struct err e;
-    ck_assert_int_eq(kv_layout_init(&l, 2, 2, 64, 16, KV_F16, &e), OK);
-    uint64_t block = l.block_bytes;
+    ck_assert_int_eq(kv_layout_init_plain(&l, 2, 2, 64, 16, KV_F16, &e), OK);
+    uint64_t block = l.group[0].block_bytes;
     ck_assert_int_eq(plan_kv(10 * block + 1, 0, 64, 100, &l, &p, &e), OK);
     ck_assert_uint_eq(p.n_blocks, 10);
     ck_assert_uint_eq(p.max_context, 100);

@@ -1,0 +1,11 @@
+/* The KV layout that a model's layers ask for. Called at load by engine.c, inspect.c and tools. */
+#ifndef ENGINE_KV_SHAPE_H
+#define ENGINE_KV_SHAPE_H
+
+#include "engine/model/hparams.h"
+#include "kvpool/layout.h"
+
+enum status kv_layout_of_model(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
+                               enum kv_dtype dtype_v, struct kv_layout *out, struct err *e);
+
+#endif
