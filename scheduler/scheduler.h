@@ -47,6 +47,7 @@ struct sched_limits {
 /* Where copies between frames and slots go: kvpool/tier.h in the server, engine/fake in tests. Every job
  * that push took comes out of pop exactly once; both are called by the engine thread only. */
 struct sched_tier_ops {
+    uint32_t (*room)(void *tier); /* pushes that would succeed now: asked before kv_job_next */
     bool (*push)(void *tier, const struct kv_job *job); /* false: no room now */
     bool (*pop)(void *tier, struct kv_done *done);
     struct kv_tier_costs (*costs)(void *tier);
