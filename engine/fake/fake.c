@@ -159,7 +159,7 @@ static void write_span(struct fake *f, struct batch_span *s, const int32_t *toke
         struct fake_slot row = {chain, f->n_steps, s->pos0 + i, token[i]};
         for (uint32_t g = 0; g < f->n_groups; g++)
             write_row(f, s, g, s->pos0 + i, row);
-        s->finite &= !f->o.finite || f->o.finite(chain);
+        s->finite &= !f->o.kv_finite || f->o.kv_finite(chain);
     }
 }
 
@@ -238,7 +238,9 @@ static void run_out(struct fake *f, struct batch_out *o, const struct batch_span
     if (job->n_history != pos + 1 || chain != fake_chain(job->history, job->n_history))
         fake_wrong(f, "step %llu: output at position %u read another history",
                    (unsigned long long)f->n_steps, pos);
-    if (f->o.script)
+    if (f->o.logits_finite && !f->o.logits_finite(chain))
+        job->token = -1;
+    else if (f->o.script)
         job->token = job->given >= 0 ? job->given : f->o.script(f->o.script_arg, job);
     else
         job->token = job->given >= 0 ? job->given : fake_chain_token(job, chain, f->be.n_vocab);

@@ -26,8 +26,9 @@ struct fake_options {
     /* Not NULL: chooses the token in place of the hash; -1 stands for a row that is not finite. */
     int32_t (*script)(void *arg, const struct sample_job *job);
     void *script_arg;
-    /* Not NULL: false = keys and values of a position with this hash of its history are not finite. */
-    bool (*finite)(uint64_t chain);
+    /* Not NULL: false = keys and values (logits) of a position with this tag are not finite. */
+    bool (*kv_finite)(uint64_t chain);
+    bool (*logits_finite)(uint64_t chain);
     uint32_t
         n_file[KV_MAX_GROUPS]; /* slots of the spill file; frames and RAM slots are the arena's */
     uint32_t max_jobs; /* copies in flight at most; 0 = no tier */
