@@ -42,6 +42,14 @@ struct request {
     char name[80]; /* request id shown to users and logs */
     uint64_t arrive_ns; /* clock_ns() when it was read */
     uint64_t queue_deadline_ns; /* still queued then: ERR_TIMEOUT; 0 = none */
+    uint64_t
+        deadline_ns; /* its first token is wanted by then; still queued: ERR_DEADLINE; 0 = none */
+    uint32_t tenant; /* slot in struct tenants */
+    atomic_uint *tenant_uses; /* borrows, or NULL: counted down when the request is freed */
+    int32_t priority; /* lower first */
+    bool reserve; /* kv_reserve: starts only with its worst case of blocks promised to it */
+    char *salt; /* owns: only requests of equal bytes share prefix blocks; NULL: shared by all */
+    uint32_t n_salt_bytes;
 
     int32_t *prompt; /* owns */
     uint32_t n_prompt;
@@ -64,6 +72,9 @@ struct request {
     void (*wake)(struct request *r, void *arg); /* engine thread, at most once a step */
     void *wake_arg;
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
+    /* Place in the queue as of the engine thread's last look, 1 is next; 0: not queued, or too far
+     * back to be told. */
+    atomic_uint queue_position;
 
     void *engine_part; /* scheduler's own; NULL for others */
 

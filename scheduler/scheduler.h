@@ -15,6 +15,7 @@
 
 struct settings;
 struct sched;
+struct tenants;
 
 struct sched_limits {
     uint32_t max_running; /* sequences in a batch */
@@ -23,6 +24,7 @@ struct sched_limits {
     uint32_t chunk_max; /* prefill rows of one sequence a step */
     uint32_t step_target_ms;
     uint32_t max_context; /* prompt + output of one sequence */
+    struct tenants *tenants; /* borrows; NULL: one tenant of the scheduler's own */
 };
 
 struct sched_stats {

@@ -53,6 +53,7 @@ void tenants_free(struct tenants *t)
     if (!t)
         return;
     CHECKF(t->n_queued == 0, "%u requests are still queued", t->n_queued);
+    mem_free(atomic_load(&t->published));
     mem_free(t);
 }
 
@@ -92,6 +93,23 @@ void tenants_apply(struct tenants *t, const struct tenant_set *set)
     t->n_used = n_used;
     if (set->n > t->n_rows)
         t->n_rows = set->n;
+}
+
+void tenants_publish(struct tenants *t, struct tenant_set *set)
+{
+    mem_free(atomic_exchange(&t->published, set));
+}
+
+bool tenants_poll(struct tenants *t)
+{
+    if (!atomic_load_explicit(&t->published, memory_order_relaxed))
+        return false;
+    struct tenant_set *set = atomic_exchange(&t->published, NULL);
+    if (!set)
+        return false;
+    tenants_apply(t, set);
+    mem_free(set);
+    return true;
 }
 
 /* ---- the queue ---- */

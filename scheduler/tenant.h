@@ -82,8 +82,12 @@ struct tenants; /* fields in tenant_int.h, for tenant*.c and their tests */
 struct tenants *tenants_new(uint64_t age_ns, uint32_t n_slots, uint32_t n_spare,
                             uint64_t max_queued_tokens);
 void tenants_free(struct tenants *t); /* NULL is fine; nothing is queued */
-/* New weights and caps; what is queued or runs goes on. Between two picks. */
+/* New weights and caps; what is queued or runs goes on. Engine thread, between two scans. */
 void tenants_apply(struct tenants *t, const struct tenant_set *set);
+/* The same from any thread: takes over set (mem_alloc'ed), which the engine thread's next
+ * tenants_poll applies; the newest wins. */
+void tenants_publish(struct tenants *t, struct tenant_set *set);
+bool tenants_poll(struct tenants *t); /* engine thread, at the start of a turn; true: applied */
 
 /* ---- gate: any thread ---- */
 struct tenant_ask {

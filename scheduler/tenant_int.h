@@ -41,6 +41,7 @@ struct tenants {
     uint64_t max_queued_tokens;
 
     /* gate */
+    _Atomic(struct tenant_set *) published; /* owns; NULL: nothing new */
     atomic_uint n_rows; /* slots that may be in use */
     atomic_uint n_used; /* tenants configured */
     atomic_uint n_waiting;

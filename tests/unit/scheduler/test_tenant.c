@@ -776,6 +776,24 @@ START_TEST(a_slot_that_goes_to_another_tenant_begins_anew)
 }
 END_TEST
 
+START_TEST(what_is_published_is_applied_once_and_the_newest_wins)
+{
+    setup(2);
+    ck_assert(!tenants_poll(table));
+    for (uint32_t weight = 5; weight < 7; weight++) {
+        set.row[1].weight = weight;
+        tenants_publish(table, mem_dup(&set, sizeof(set)));
+    }
+    struct tenant_view v;
+    ck_assert(tenants_poll(table));
+    ck_assert(tenant_look(table, 1, &v));
+    ck_assert_uint_eq(v.weight, 6);
+    ck_assert(!tenants_poll(table));
+    tenants_publish(table, mem_dup(&set, sizeof(set))); /* freed with the table */
+    finish();
+}
+END_TEST
+
 START_TEST(a_tenant_that_stays_keeps_its_counter_over_a_reload)
 {
     setup(3);
@@ -919,6 +937,7 @@ int main(void)
     tcase_add_test(bounds, expired_requests_come_earliest_first_and_never_early);
     tcase_add_test(bounds, a_reload_keeps_what_waits_and_runs);
     tcase_add_test(bounds, a_slot_that_goes_to_another_tenant_begins_anew);
+    tcase_add_test(bounds, what_is_published_is_applied_once_and_the_newest_wins);
     tcase_add_test(bounds, a_tenant_that_stays_keeps_its_counter_over_a_reload);
     tcase_add_test(bounds, nothing_allocates_after_the_start);
     tcase_add_test(any, any_operations_leave_the_table_whole_and_the_first_one_right);
