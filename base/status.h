@@ -22,7 +22,8 @@
     X(ERR_IO, -12, "input or output failed")                                                       \
     X(ERR_FORMAT, -13, "bad file format")                                                          \
     X(ERR_NUMERIC, -14, "not a finite number")                                                     \
-    X(ERR_INTERNAL, -15, "internal error")
+    X(ERR_INTERNAL, -15, "internal error")                                                         \
+    X(ERR_DEADLINE, -16, "deadline passed")
 
 enum status {
     OK = 0,

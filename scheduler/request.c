@@ -35,5 +35,8 @@ void request_unref(struct request *r)
     mem_free(r->bias);
     mem_free(r->stop_text);
     mem_free(r->stop_tokens);
+    mem_free(r->salt);
+    if (r->tenant_uses)
+        atomic_fetch_sub(r->tenant_uses, 1);
     mem_free(r);
 }

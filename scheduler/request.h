@@ -36,14 +36,20 @@ struct request_timing {
     uint64_t ns[N_TIMING_PARTS];
 };
 
-enum { REQUEST_SALT_CAP = 160 };
-
 struct request {
     atomic_uint refs;
     uint64_t id; /* process-wide, ascending */
     char name[80]; /* request id shown to users and logs */
     uint64_t arrive_ns; /* clock_ns() when it was read */
     uint64_t queue_deadline_ns; /* still queued then: ERR_TIMEOUT; 0 = none */
+    uint64_t
+        deadline_ns; /* its first token is wanted by then; still queued: ERR_DEADLINE; 0 = none */
+    uint32_t tenant; /* slot in struct tenants */
+    atomic_uint *tenant_uses; /* borrows, or NULL: counted down when the request is freed */
+    int32_t priority; /* lower first */
+    bool reserve; /* kv_reserve: starts only with its worst case of blocks promised to it */
+    char *salt; /* owns: only requests of equal bytes share prefix blocks; NULL: shared by all */
+    uint32_t n_salt_bytes;
 
     int32_t *prompt; /* owns */
     uint32_t n_prompt;
@@ -54,13 +60,6 @@ struct request {
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens, default true */
     bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
-    /* KV is shared only among requests with equal salt bytes (tenant and cache_salt). */
-    uint8_t salt[REQUEST_SALT_CAP];
-    uint32_t n_salt;
-    bool reserve; /* kv_reserve: starts only with its worst case of blocks promised */
-    int32_t priority; /* lower first */
-    uint32_t tenant; /* 0: none */
-    uint64_t deadline_ns; /* wished end on clock_ns(); earlier ones start first; 0 = none */
     struct sampling_params sampling;
     struct logit_bias *bias; /* owns; sampling.bias points here */
     struct stop_set stops;
@@ -73,6 +72,9 @@ struct request {
     void (*wake)(struct request *r, void *arg); /* engine thread, at most once a step */
     void *wake_arg;
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
+    /* Place in the queue as of the engine thread's last look, 1 is next; 0: not queued, or too far
+     * back to be told. */
+    atomic_uint queue_position;
 
     void *engine_part; /* scheduler's own; NULL for others */
 

@@ -17,6 +17,7 @@
 
 struct settings;
 struct sched;
+struct tenants;
 
 /* How much room a request must find before it starts. */
 enum sched_reserve {
@@ -40,6 +41,7 @@ struct sched_limits {
     uint32_t chunk_max; /* prefill rows of one sequence a step */
     uint32_t step_target_ms;
     uint32_t max_context; /* prompt + output of one sequence */
+    struct tenants *tenants; /* borrows; NULL: one tenant of the scheduler's own */
     enum sched_reserve reserve;
     enum sched_preempt preempt;
 };

@@ -11,22 +11,39 @@
 
 /* ---- keys and values ---- */
 
+static void rope_angles(uint32_t pos, const double *inv_freq, float magnitude, uint32_t half,
+                        float *cos_sin)
+{
+    for (uint32_t i = 0; i < half; i++) {
+        double angle = (double)pos * inv_freq[i];
+        cos_sin[i] = (float)cos(angle) * magnitude;
+        cos_sin[half + i] = (float)sin(angle) * magnitude;
+    }
+}
+
 void cpu_rope_angles(struct cpu_backend *be, uint32_t row)
 {
     const struct cpu_model *m = be->m;
-    uint32_t half = m->h.rope_dims / 2;
-    float *cos_sin = be->cos_sin + (size_t)row * m->h.rope_dims;
-    for (uint32_t i = 0; i < half; i++) {
-        double angle = (double)be->row_pos[row] * m->inv_freq[i];
-        cos_sin[i] = (float)cos(angle) * m->rope_magnitude;
-        cos_sin[half + i] = (float)sin(angle) * m->rope_magnitude;
-    }
+    float *cos_sin = be->cos_sin + (size_t)row * be->angles_width;
+    rope_angles(be->row_pos[row], m->inv_freq, m->rope_magnitude, m->h.rope_dims / 2, cos_sin);
+    if (m->inv_freq_local)
+        rope_angles(be->row_pos[row], m->inv_freq_local, 1, m->h.rope_dims / 2,
+                    cos_sin + m->h.rope_dims);
 }
 
 static void add_bias(const struct kernels *k, float *x, const float *bias, uint32_t n)
 {
     if (bias)
         k->add(x, bias, n);
+}
+
+/* RMSNorm of each head, where the model has one. */
+static void norm_heads(const struct cpu_backend *be, float *x, const float *weight,
+                       uint32_t n_heads)
+{
+    const struct hparams *h = &be->m->h;
+    for (uint32_t i = 0; weight && i < n_heads; i++, x += h->head_dim)
+        be->k->rms_norm(x, weight, h->rms_eps, h->head_dim, x);
 }
 
 static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
@@ -38,11 +55,14 @@ static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
     const struct kv_layout *kv = &be->base.layout;
     float *q = be->qkv + (size_t)row * be->qkv_width;
     float *k = q + (size_t)h->n_heads * h->head_dim, *v = k + (size_t)h->n_kv_heads * h->head_dim;
-    const float *angles = be->cos_sin + (size_t)row * h->rope_dims;
+    const float *angles =
+        be->cos_sin + (size_t)row * be->angles_width + (h->local[be->layer] ? h->rope_dims : 0);
     bool neox = h->rope_kind == ROPE_NEOX;
     add_bias(be->k, q, l->q_bias, h->n_heads * h->head_dim);
     add_bias(be->k, k, l->k_bias, h->n_kv_heads * h->head_dim);
     add_bias(be->k, v, l->v_bias, h->n_kv_heads * h->head_dim);
+    norm_heads(be, q, l->q_norm, h->n_heads);
+    norm_heads(be, k, l->k_norm, h->n_kv_heads);
     for (uint32_t i = 0; i < h->n_heads; i++)
         be->k->rope(q + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox,
                     h->attn_scale);

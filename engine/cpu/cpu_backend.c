@@ -23,7 +23,7 @@ static enum status cpu_submit(struct backend *base, struct batch *b, struct err 
     (void)e;
     if (b->n_rows > 0) {
         cpu_step_begin(be, b);
-        forward_step(&cpu_forward_ops, be, be->m->h.n_layers, b->n_outs);
+        forward_step(&cpu_forward_ops, be, &be->m->h, b->n_outs);
     }
     be->submitted = b;
     return OK;
@@ -70,6 +70,7 @@ static void cpu_close(struct backend *base)
     mem_free(be->qkv);
     mem_free(be->attn);
     mem_free(be->cos_sin);
+    mem_free(be->y);
     mem_free(be->logits);
     mem_free(be->row_pos);
     mem_free(be->row_span);
@@ -154,7 +155,10 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
     be->x = floats(rows, be->embd_pad);
     be->qkv = floats(rows, be->qkv_width);
     be->attn = floats(rows, be->attn_pad);
-    be->cos_sin = floats(rows, h->rope_dims);
+    be->angles_width = h->rope_dims * (m->inv_freq_local ? 2 : 1);
+    be->cos_sin = floats(rows, be->angles_width);
+    if (h->features & ARCH_POST_NORM)
+        be->y = floats(rows, be->embd_pad);
     be->logits = floats(limits.max_outs < HEAD_ROWS ? limits.max_outs : HEAD_ROWS, be->vocab_pad);
     be->row_pos = mem_zalloc(mem_mul(rows, sizeof *be->row_pos));
     be->row_span = mem_zalloc(mem_mul(rows, sizeof *be->row_span));

@@ -220,6 +220,17 @@ static void op_qkv(void *step, uint32_t layer)
 
 /* ---- projections onto the residual ---- */
 
+static void finish_plain(struct cpu_backend *be, const struct phase *ph, uint32_t index,
+                         uint32_t worker, uint32_t row0, uint32_t n_rows, uint32_t out0, uint32_t n)
+{
+    (void)ph;
+    (void)index;
+    const float *tile = be->worker[worker].tile[0];
+    for (uint32_t r = 0; r < n_rows; r++)
+        memcpy(be->y + (size_t)(row0 + r) * be->embd_pad + out0, tile + r * CHUNK_ROWS,
+               n * sizeof *tile);
+}
+
 static void finish_residual(struct cpu_backend *be, const struct phase *ph, uint32_t index,
                             uint32_t worker, uint32_t row0, uint32_t n_rows, uint32_t out0,
                             uint32_t n)
@@ -238,7 +249,7 @@ static void project(struct cpu_backend *be, const struct packed *w, const struct
                        .w = {w},
                        .n_matrices = 1,
                        .n_rows = be->n_rows,
-                       .finish = finish_residual};
+                       .finish = be->y ? finish_plain : finish_residual};
     phase_run(&ph);
 }
 
@@ -254,6 +265,39 @@ static void op_ffn_down(void *step, uint32_t layer)
     project(be, &be->m->layer[layer].down, &be->ff_act);
 }
 
+struct post_norm_run {
+    struct cpu_backend *be;
+    const float *weight;
+};
+
+static void post_norm_item(void *ctx, uint32_t row, uint32_t worker)
+{
+    const struct post_norm_run *run = ctx;
+    struct cpu_backend *be = run->be;
+    float *scratch = be->worker[worker].row;
+    uint32_t n = be->m->h.n_embd;
+    be->k->rms_norm(be->y + (size_t)row * be->embd_pad, run->weight, be->m->h.rms_eps, n, scratch);
+    be->k->add(be->x + (size_t)row * be->embd_pad, scratch, n);
+}
+
+static void post_norm(struct cpu_backend *be, const float *weight)
+{
+    struct post_norm_run run = {be, weight};
+    pool_run(be->pool, post_norm_item, &run, be->n_rows);
+}
+
+static void op_attn_post_norm(void *step, uint32_t layer)
+{
+    struct cpu_backend *be = step;
+    post_norm(be, be->m->layer[layer].attn_post_norm);
+}
+
+static void op_ffn_post_norm(void *step, uint32_t layer)
+{
+    struct cpu_backend *be = step;
+    post_norm(be, be->m->layer[layer].ffn_post_norm);
+}
+
 /* ---- gate and up ---- */
 
 static void finish_gate_up(struct cpu_backend *be, const struct phase *ph, uint32_t index,
@@ -264,7 +308,10 @@ static void finish_gate_up(struct cpu_backend *be, const struct phase *ph, uint3
     (void)index;
     (void)n; /* outputs beyond the matrix are 0 in both tiles */
     float *gate = be->worker[worker].tile[0];
-    be->k->swiglu(gate, be->worker[worker].tile[1], n_rows * CHUNK_ROWS, gate);
+    if (be->m->h.features & ARCH_GELU)
+        be->k->geglu(gate, be->worker[worker].tile[1], n_rows * CHUNK_ROWS, gate);
+    else
+        be->k->swiglu(gate, be->worker[worker].tile[1], n_rows * CHUNK_ROWS, gate);
     unsigned forms = act_forms_of(be, &be->m->layer[be->layer].down);
     for (uint32_t r = 0; r < n_rows; r++)
         act_put(be->k, &be->ff_act, forms, row0 + r, out0 / PACK_BLOCK, gate + r * CHUNK_ROWS,
@@ -350,8 +397,10 @@ const struct forward_ops cpu_forward_ops = {
     .only_outs = cpu_op_only_outs,
     .attention = cpu_op_attention,
     .attn_out = op_attn_out,
+    .attn_post_norm = op_attn_post_norm,
     .ffn_norm = op_ffn_norm,
     .ffn_gate_up = op_ffn_gate_up,
     .ffn_down = op_ffn_down,
+    .ffn_post_norm = op_ffn_post_norm,
     .logits_and_sample = op_logits_and_sample,
 };

@@ -53,7 +53,11 @@ struct cpu_backend {
     float *x; /* owns [max_rows][embd_pad], the residual */
     float *qkv; /* owns [max_rows][qkv_width]: q heads, k heads, v heads */
     float *attn; /* owns [max_rows][attn_pad] */
-    float *cos_sin; /* owns [max_rows][rope_dims] */
+    uint32_t
+        angles_width; /* rope_dims, twice that when local layers rotate by a base of their own */
+    float *cos_sin; /* owns [max_rows][angles_width], the local ones second */
+    float *
+        y; /* owns [max_rows][embd_pad], a projection before its norm; NULL without ARCH_POST_NORM */
     float *logits; /* owns [HEAD_ROWS][vocab_pad] */
     struct act embd_act, attn_act, ff_act;
     uint32_t *row_pos; /* owns [max_rows] position */

@@ -21,7 +21,7 @@ ARROWS = {
     ],
     "server": [
         "base/*", "config/*", "kvpool/layout.h", "kvpool/arena.h", "engine/engine.h", "engine/text/text.h",
-        "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h",
+        "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h", "scheduler/tenant.h",
     ],
 }
 

@@ -1,0 +1,395 @@
+/* RAM and file tiers and their threads; see tier.h.
+ *
+ * File: per group a run of slots, each block_bytes rounded up to KV_TIER_ALIGN, as O_DIRECT wants it.
+ * Blocks of the arena are aligned to 64 bytes only, so that a copy goes through a bounce buffer: one
+ * memcpy more, a tenth of the write, and what lets a hanging job be given up. */
+#include "kvpool/tier.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kvpool/copier.h"
+
+enum { READ_CHUNK_BYTES = 16384 };
+
+/* What other threads than the owner's read and write. */
+struct shared {
+    atomic_uint n_fail, n_fail_reads;
+    _Atomic double ram_ns_byte, file_write_ns_byte, file_read_ns_byte;
+};
+
+struct kv_tier {
+    struct kv_tier_options o;
+    struct kv_copier *ram, *file; /* own; file is NULL without a spill file */
+    int fd; /* owns; -1 without a spill file */
+    bool direct;
+    uint64_t group_at[KV_MAX_GROUPS]; /* offset of the group's slot 0 in the file */
+    size_t stride[KV_MAX_GROUPS]; /* bytes a slot takes in the file */
+    uint64_t n_file_bytes;
+    uint8_t *bounce; /* owns: largest stride, KV_TIER_ALIGN-aligned; the file's thread only */
+    size_t n_bounce_bytes;
+    struct shared *shared; /* owns */
+    struct kv_tier_stats stats; /* owner only; counters */
+};
+
+static size_t aligned_up(size_t n)
+{
+    return (n + KV_TIER_ALIGN - 1) & ~(size_t)(KV_TIER_ALIGN - 1);
+}
+
+static bool take_one(atomic_uint *n)
+{
+    unsigned left = atomic_load(n);
+    while (left > 0) {
+        if (atomic_compare_exchange_weak(n, &left, left - 1))
+            return true;
+    }
+    return false;
+}
+
+/* Only one thread writes each mean. */
+static void measure(_Atomic double *mean, uint64_t t0_ns, size_t n_bytes)
+{
+    double now = (double)(clock_ns() - t0_ns) / (double)n_bytes;
+    double old = atomic_load_explicit(mean, memory_order_relaxed);
+    atomic_store_explicit(mean, old > 0 ? old + (now - old) / 16 : now, memory_order_relaxed);
+}
+
+/* ---- RAM ---- */
+
+static bool run_ram(void *arg, const void *job_, struct kv_ticket *ticket)
+{
+    struct kv_tier *t = arg;
+    const struct kv_job *job = job_;
+    const struct kv_arena_group *g = &t->o.arena->group[job->group];
+    if (take_one(&t->shared->n_fail) || !kv_ticket_hold(ticket))
+        return false;
+    uint8_t *frame = kv_block_ptr(t->o.arena, job->group, job->frame);
+    uint8_t *slot = kv_block_ptr(t->o.arena, job->group, g->n_frames + job->slot);
+    uint64_t t0_ns = clock_ns();
+    memcpy(job->load ? frame : slot, job->load ? slot : frame, g->block_bytes);
+    measure(&t->shared->ram_ns_byte, t0_ns, g->block_bytes);
+    return true;
+}
+
+/* ---- file ---- */
+
+/* All n bytes, or false with errno. */
+static bool write_all(int fd, const uint8_t *p, size_t n, uint64_t at)
+{
+    while (n > 0) {
+        ssize_t done = pwrite(fd, p, n, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0) {
+            errno = done == 0 ? ENOSPC : errno;
+            return false;
+        }
+        p += done, n -= (size_t)done, at += (uint64_t)done;
+    }
+    return true;
+}
+
+static bool read_all(int fd, uint8_t *p, size_t n, uint64_t at)
+{
+    while (n > 0) {
+        ssize_t done = pread(fd, p, n, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0) {
+            errno = done == 0 ? EIO : errno;
+            return false;
+        }
+        p += done, n -= (size_t)done, at += (uint64_t)done;
+    }
+    return true;
+}
+
+static uint64_t slot_at(const struct kv_tier *t, uint32_t group, uint32_t file_slot)
+{
+    DCHECK(file_slot < t->o.n_file[group]);
+    return t->group_at[group] + (uint64_t)file_slot * t->stride[group];
+}
+
+static bool spill(struct kv_tier *t, const struct kv_job *job, uint64_t at,
+                  struct kv_ticket *ticket)
+{
+    if (!kv_ticket_hold(ticket))
+        return false;
+    size_t n_bytes = t->o.arena->group[job->group].block_bytes;
+    memcpy(t->bounce, kv_block_ptr(t->o.arena, job->group, job->frame), n_bytes);
+    kv_ticket_let_go(ticket);
+    if (t->o.before_io)
+        t->o.before_io(t->o.before_io_arg);
+    uint64_t t0_ns = clock_ns();
+    if (!write_all(t->fd, t->bounce, t->stride[job->group], at))
+        return false;
+    measure(&t->shared->file_write_ns_byte, t0_ns, n_bytes);
+    return true;
+}
+
+static bool load(struct kv_tier *t, const struct kv_job *job, uint64_t at, struct kv_ticket *ticket)
+{
+    size_t n_bytes = t->o.arena->group[job->group].block_bytes;
+    if (t->o.before_io)
+        t->o.before_io(t->o.before_io_arg);
+    uint64_t t0_ns = clock_ns();
+    if (!read_all(t->fd, t->bounce, t->stride[job->group], at) || !kv_ticket_hold(ticket))
+        return false;
+    memcpy(kv_block_ptr(t->o.arena, job->group, job->frame), t->bounce, n_bytes);
+    measure(&t->shared->file_read_ns_byte, t0_ns, n_bytes);
+    return true;
+}
+
+static bool run_file(void *arg, const void *job_, struct kv_ticket *ticket)
+{
+    struct kv_tier *t = arg;
+    const struct kv_job *job = job_;
+    if (take_one(&t->shared->n_fail))
+        return false;
+    uint64_t at = slot_at(t, job->group, job->slot - t->o.arena->group[job->group].n_host);
+    return job->load ? load(t, job, at, ticket) : spill(t, job, at, ticket);
+}
+
+/* Through a buffer on the stack, for what O_DIRECT does not take. */
+static bool read_unaligned(int fd, uint8_t *dst, size_t n, uint64_t at)
+{
+    _Alignas(KV_TIER_ALIGN) uint8_t chunk[READ_CHUNK_BYTES];
+    while (n > 0) {
+        size_t skip = at % KV_TIER_ALIGN;
+        size_t n_now = n < READ_CHUNK_BYTES - skip ? n : READ_CHUNK_BYTES - skip;
+        if (!read_all(fd, chunk, aligned_up(skip + n_now), at - skip))
+            return false;
+        memcpy(dst, chunk + skip, n_now);
+        dst += n_now, n -= n_now, at += n_now;
+    }
+    return true;
+}
+
+enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
+                         size_t n_bytes, void *dst, struct err *e)
+{
+    CHECK(t->fd >= 0 && file_slot < t->o.n_file[group]);
+    CHECK(offset <= t->stride[group] && n_bytes <= t->stride[group] - offset);
+    uint64_t at = slot_at(t, group, file_slot) + offset;
+    bool aligned = ((uintptr_t)dst | offset | n_bytes) % KV_TIER_ALIGN == 0;
+    bool ok;
+    if (take_one(&t->shared->n_fail_reads)) {
+        errno = EIO;
+        ok = false;
+    } else if (aligned || !t->direct) {
+        ok = read_all(t->fd, dst, n_bytes, at);
+    } else {
+        ok = read_unaligned(t->fd, dst, n_bytes, at);
+    }
+    if (ok)
+        return OK;
+    return err_set(e, ERR_IO, "cannot read %zu bytes of slot %u of the spill file in '%s': %s",
+                   n_bytes, file_slot, t->o.path, strerror(errno));
+}
+
+/* ---- life ---- */
+
+/* A file without a name, read and written past the page cache where that works. */
+static int open_unlinked(const char *path, bool *direct)
+{
+    int fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+    *direct = fd >= 0;
+    if (fd < 0)
+        fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    /* File systems without O_TMPFILE: the name lives for a moment. */
+    struct buf name = {0};
+    buf_printf(&name, "%s/millrace-spill-XXXXXX", path);
+    fd = mkostemp(name.ptr, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(name.ptr);
+    int error = errno;
+    buf_release(&name);
+    errno = error;
+    return fd;
+}
+
+/* Takes the space now where the file system can, so that no spill fails for want of it. */
+static bool size_file(int fd, uint64_t n_bytes)
+{
+    int rc;
+    do
+        rc = fallocate(fd, 0, 0, (off_t)n_bytes);
+    while (rc < 0 && errno == EINTR);
+    if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        rc = ftruncate(fd, (off_t)n_bytes);
+    return rc == 0;
+}
+
+static enum status open_file(struct kv_tier *t, struct err *e)
+{
+    for (uint32_t g = 0; g < t->o.layout->n_groups; g++) {
+        t->stride[g] = aligned_up(t->o.layout->group[g].block_bytes);
+        t->group_at[g] = t->n_file_bytes;
+        t->n_file_bytes += (uint64_t)t->o.n_file[g] * t->stride[g];
+        if (t->o.n_file[g] && t->stride[g] > t->n_bounce_bytes)
+            t->n_bounce_bytes = t->stride[g];
+    }
+    if (t->n_file_bytes == 0)
+        return OK;
+    CHECK(t->o.path && *t->o.path);
+    t->fd = open_unlinked(t->o.path, &t->direct);
+    if (t->fd < 0)
+        return err_set(e, ERR_IO, "cannot make a spill file in '%s': %s", t->o.path,
+                       strerror(errno));
+    if (!size_file(t->fd, t->n_file_bytes))
+        return err_set(e, ERR_IO, "no room for a spill file of %llu bytes in '%s': %s",
+                       (unsigned long long)t->n_file_bytes, t->o.path, strerror(errno));
+    t->bounce = mem_aligned(KV_TIER_ALIGN, t->n_bounce_bytes);
+    if (!t->bounce)
+        return err_set(e, ERR_NO_MEMORY, "no memory for a copy buffer of %zu bytes",
+                       t->n_bounce_bytes);
+    memset(t->bounce, 0, t->n_bounce_bytes);
+    return OK;
+}
+
+enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, struct err *e)
+{
+    struct kv_tier *t = mem_zalloc(sizeof(*t));
+    struct kv_copier_options copier = {.name = "kv-copy-ram",
+                                       .max_jobs = o->max_jobs,
+                                       .job_bytes = sizeof(struct kv_job),
+                                       .deadline_ns = o->deadline_ns,
+                                       .threaded = o->threaded,
+                                       .run = run_ram,
+                                       .arg = t,
+                                       .wake = o->wake,
+                                       .wake_arg = o->wake_arg};
+    t->o = *o;
+    t->o.path = mem_strdup(o->path ? o->path : "");
+    t->fd = -1;
+    t->shared = mem_zalloc(sizeof(*t->shared));
+    enum status status = open_file(t, e);
+    if (status == OK)
+        status = kv_copier_new(&copier, &t->ram, e);
+    if (status == OK && t->fd >= 0) {
+        copier.name = "kv-copy-file";
+        copier.run = run_file;
+        status = kv_copier_new(&copier, &t->file, e);
+    }
+    if (status != OK) {
+        kv_tier_close(t);
+        return status;
+    }
+    *out = t;
+    return OK;
+}
+
+void kv_tier_stop(struct kv_tier *t)
+{
+    if (t->ram)
+        kv_copier_stop(t->ram);
+    if (t->file)
+        kv_copier_stop(t->file);
+}
+
+void kv_tier_close(struct kv_tier *t)
+{
+    if (!t)
+        return;
+    kv_copier_free(t->ram);
+    kv_copier_free(t->file);
+    if (t->fd >= 0)
+        close(t->fd);
+    mem_free(t->bounce);
+    mem_free(t->shared);
+    mem_free((char *)t->o.path);
+    mem_free(t);
+}
+
+/* ---- jobs ---- */
+
+uint32_t kv_tier_room(const struct kv_tier *t)
+{
+    uint32_t ram = kv_copier_room(t->ram);
+    uint32_t file = t->file ? kv_copier_room(t->file) : ram;
+    return ram < file ? ram : file;
+}
+
+bool kv_tier_push(struct kv_tier *t, const struct kv_job *job)
+{
+    CHECK(job->group < t->o.layout->n_groups);
+    const struct kv_arena_group *g = &t->o.arena->group[job->group];
+    CHECKF(job->frame < g->n_frames && job->slot < g->n_host + t->o.n_file[job->group],
+           "job %llu: frame %u, slot %u of group %u", (unsigned long long)job->id, job->frame,
+           job->slot, job->group);
+    return kv_copier_push(job->slot < g->n_host ? t->ram : t->file, job);
+}
+
+static void count(struct kv_tier *t, const struct kv_done *done)
+{
+    size_t n_bytes = t->o.layout->group[done->job.group].block_bytes;
+    if (!done->ok) {
+        t->stats.n_failed++;
+    } else if (done->job.load) {
+        t->stats.n_in++;
+        t->stats.n_bytes_in += n_bytes;
+    } else {
+        t->stats.n_out++;
+        t->stats.n_bytes_out += n_bytes;
+    }
+}
+
+bool kv_tier_pop(struct kv_tier *t, struct kv_done *done)
+{
+    if (!kv_copier_pop(t->ram, &done->job, &done->ok) &&
+        !(t->file && kv_copier_pop(t->file, &done->job, &done->ok)))
+        return false;
+    count(t, done);
+    return true;
+}
+
+bool kv_tier_step(struct kv_tier *t)
+{
+    return kv_copier_step(t->ram) || (t->file && kv_copier_step(t->file));
+}
+
+uint64_t kv_tier_deadline_ns(const struct kv_tier *t)
+{
+    uint64_t ram = kv_copier_deadline_ns(t->ram);
+    uint64_t file = t->file ? kv_copier_deadline_ns(t->file) : 0;
+    return ram && (!file || ram < file) ? ram : file;
+}
+
+/* ---- sight ---- */
+
+struct kv_tier_costs kv_tier_costs(const struct kv_tier *t)
+{
+    return (struct kv_tier_costs){atomic_load(&t->shared->ram_ns_byte),
+                                  atomic_load(&t->shared->file_write_ns_byte),
+                                  atomic_load(&t->shared->file_read_ns_byte)};
+}
+
+struct kv_tier_stats kv_tier_stats(const struct kv_tier *t)
+{
+    struct kv_tier_stats s = t->stats;
+    s.n_late = kv_copier_late(t->ram) + (t->file ? kv_copier_late(t->file) : 0);
+    s.file_bytes = t->n_file_bytes;
+    s.direct = t->direct;
+    return s;
+}
+
+void kv_tier_fail(struct kv_tier *t, uint32_t n)
+{
+    atomic_store(&t->shared->n_fail, n);
+}
+
+void kv_tier_fail_reads(struct kv_tier *t, uint32_t n)
+{
+    atomic_store(&t->shared->n_fail_reads, n);
+}

@@ -1,0 +1,83 @@
+/* The tiers' bytes and the threads that move them: RAM slots inside the arena's mapping and slots of the
+ * spill file (never linked into a folder, so gone at exit and kill -9), behind kvpool/cache.h's jobs.
+ *
+ * The engine thread pushes struct kv_job into a bounded queue and pops answers. Two threads do the work,
+ * so that a disk that hangs does not hold up copies within RAM: one memcpys, the other reads and writes
+ * the file (O_DIRECT where the file system takes it, so that the page cache does not grow beside the
+ * arena). Every job that was pushed is answered exactly once. A job slower than its deadline is answered
+ * as failed; its frame and its slot may be reused at once: frames are touched only by jobs that can no
+ * longer be given up, and a late write to a slot is over before the file's thread comes to a later job
+ * for that slot (kvpool/copier.h). */
+#ifndef KVPOOL_TIER_H
+#define KVPOOL_TIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kvpool/arena.h"
+#include "kvpool/cache.h"
+
+struct kv_tier;
+
+struct kv_tier_options {
+    struct kv_arena *arena; /* borrows */
+    const struct kv_layout *layout; /* borrows */
+    const char *path; /* kv.spill.path: a folder; "" or NULL none */
+    uint32_t n_file[KV_MAX_GROUPS]; /* slots of the file, 0 in all groups without a path */
+    uint32_t max_jobs; /* in flight at most, RAM and file each */
+    uint64_t deadline_ns; /* from push to answer; 0: none */
+    bool threaded; /* false: kv_tier_step() does the work, for tests */
+    void (*wake)(void *arg); /* NULL is fine; called by a copy thread when there may be answers */
+    void *wake_arg;
+    void (*before_io)(
+        void *arg); /* test hook, NULL: called by the file's thread before it reads or writes */
+    void *before_io_arg;
+};
+
+struct kv_done {
+    struct kv_job job;
+    bool ok;
+};
+
+/* The spill file takes its disk space here. Errors: ERR_IO names the folder and why. */
+enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, struct err *e);
+/* Ends the threads after the copies they are at; the rest fails. kv_tier_pop answers all of it; nothing
+ * may be pushed any more. */
+void kv_tier_stop(struct kv_tier *t);
+void kv_tier_close(struct kv_tier *t); /* stops it first; NULL is fine */
+/* Jobs of any kind that kv_tier_push would take now: ask before taking one with kv_job_next. Less than
+ * max_jobs minus the unanswered ones while a given-up copy has not ended. */
+uint32_t kv_tier_room(const struct kv_tier *t);
+bool kv_tier_push(struct kv_tier *t, const struct kv_job *job); /* false: no room */
+/* Call until it says false: only then is `wake` sure to be called for what follows. */
+bool kv_tier_pop(struct kv_tier *t, struct kv_done *done);
+bool kv_tier_step(struct kv_tier *t); /* not threaded: does one job; false when there is none */
+/* Time (clock_ns) at which kv_tier_pop will have an answer at the latest; 0: no such time. */
+uint64_t kv_tier_deadline_ns(const struct kv_tier *t);
+/* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what a
+ * backend's staging uses. Fastest when dst, offset and n_bytes are multiples of KV_TIER_ALIGN. ERR_IO
+ * with errno's text. */
+enum { KV_TIER_ALIGN = 4096 };
+enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
+                         size_t n_bytes, void *dst, struct err *e);
+/* ns a byte, measured (moving mean over about 16 copies): copies within RAM, to and from the file; 0
+ * while unknown. Engine thread. */
+struct kv_tier_costs {
+    double ram_ns_byte, file_write_ns_byte, file_read_ns_byte;
+};
+struct kv_tier_costs kv_tier_costs(const struct kv_tier *t);
+struct kv_tier_stats {
+    uint64_t n_out, n_in; /* copies that succeeded: spills, loads */
+    uint64_t n_bytes_out, n_bytes_in;
+    uint64_t n_failed; /* answered as failed, late ones included */
+    uint64_t n_late; /* given up at the deadline */
+    uint64_t file_bytes; /* size of the spill file */
+    bool direct; /* it is read and written past the page cache */
+};
+struct kv_tier_stats kv_tier_stats(const struct kv_tier *t);
+/* Test hooks: the next n jobs (reads by kv_tier_read) fail with EIO. */
+void kv_tier_fail(struct kv_tier *t, uint32_t n);
+void kv_tier_fail_reads(struct kv_tier *t, uint32_t n);
+
+#endif
