@@ -133,20 +133,6 @@ void req_unprepare(struct req *q, struct kv_cache *c)
     q->n_live = 0;
 }
 
-/* Hands each choice its part of what was promised to the first for all of them. The last one goes on
- * in the open block that all share, so that it needs one less. */
-static void split_claim(struct req *q, struct kv_cache *c)
-{
-    uint32_t n = q->r->n_choices, positions = req_positions(q->r);
-    struct kv_seq *parent = &q->seq[0].kv;
-    struct kv_need part[2] = {kv_seq_worst(c, parent, positions, true),
-                              kv_seq_worst(c, parent, positions, false)};
-    kv_seq_claim_trim(c, parent, &part[0]);
-    for (uint32_t i = 1; i < n; i++)
-        CHECKF(kv_seq_claim_try(c, &q->seq[i].kv, &part[i + 1 == n]),
-               "the promise to request %s doesn't cover choice %u", q->r->name, i);
-}
-
 void req_fork(struct req *q, struct kv_cache *c)
 {
     struct seq *parent = &q->seq[0];
@@ -161,8 +147,6 @@ void req_fork(struct req *q, struct kv_cache *c)
         s->state = SEQ_LIVE;
         s->granted = true;
     }
-    if (q->reserves)
-        split_claim(q, c);
 }
 
 void seq_finish(struct seq *s, struct kv_cache *c)

@@ -25,6 +25,7 @@
 
 #include "kvpool/cache.h"
 #include "scheduler/request.h"
+#include "scheduler/tenant.h"
 #include "scheduler/timing.h"
 
 enum req_state { REQ_NEW, REQ_QUEUED, REQ_RUNNING, REQ_DONE, REQ_N_STATES };
@@ -59,10 +60,11 @@ struct seq {
 };
 
 struct req {
+    struct tenant_item item; /* first: the queue casts back */
     struct request *r; /* holds a reference */
     enum req_state state;
     uint64_t ticket; /* order of admission: the age of its sequences */
-    struct req *prev, *next; /* the queue, or the list of running requests */
+    struct req *prev, *next; /* all queued, or all running requests */
     struct req *dirty_next;
     bool dirty; /* events pushed since the last wake */
     uint32_t n_bypassed; /* requests admitted past it while it was head of the queue */
@@ -81,6 +83,7 @@ struct req {
     struct seq *seq; /* owns [n_choices] */
     uint32_t n_live; /* sequences not SEQ_DONE */
     int32_t *slab; /* owns: token histories of all choices */
+    uint32_t n_preempted; /* times that one of its sequences was parked */
     uint32_t n_cached; /* prompt positions that came from the prefix index */
     uint32_t n_scored; /* prompt tokens whose EVENT_PROMPT is out */
     const int32_t *ban; /* inside slab: stop tokens, banned before min_tokens */
@@ -96,7 +99,8 @@ struct req *req_new(struct request *r, const struct tokenizer *tok);
 void req_free(struct req *q); /* drops its reference of the request */
 void req_set_state(struct req *q, enum req_state to);
 /* Memory and sequences: the only allocation a request makes on the engine thread; at most once. */
-void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok, struct kv_key root);
+void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok,
+                 struct kv_key root);
 /* Undoes req_prepare of a request that never started. */
 void req_unprepare(struct req *q, struct kv_cache *c);
 /* Blocks of a full-attention group that n choices of n_prompt tokens can come to hold, sharing
