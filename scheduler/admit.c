@@ -22,6 +22,7 @@ void queue_push(struct sched *s, struct req *q)
         s->queue_head = q;
     s->queue_tail = q;
     s->n_queued++;
+    note_submit(s, q);
     uint64_t deadline = q->r->queue_deadline_ns;
     if (deadline && (!s->next_deadline_ns || deadline < s->next_deadline_ns))
         s->next_deadline_ns = deadline;

@@ -83,6 +83,8 @@ static void commit_spans(struct sched *s)
         struct seq *q = s->span_seq[i];
         q->n_kv += q->n_fly;
         q->n_fly = 0;
+        q->step = s->batch.step;
+        q->used_ns = s->now_ns;
         kv_table_retire(&s->pool, &q->table);
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = s->step_ns;

@@ -65,6 +65,7 @@ void req_end(struct sched *s, struct req *q, const struct err *e)
     }
     req_set_state(q, REQ_DONE);
     gauges_end(s, q, e);
+    note_end(s, q, e);
     emit_end(s, q, e);
 }
 

@@ -68,6 +68,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be, str
     kv_pool_init(&s->pool, arena->group[0].n_frames, layout->n_slots);
     cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
     alloc_step(s);
+    notes_init(s);
     gauges_init(s);
     gauges_publish(s);
     *out = s;
@@ -80,6 +81,7 @@ void sched_free(struct sched *s)
         return;
     CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
     step_forget(s);
+    journal_release(&s->journal);
     kv_pool_release(&s->pool);
     batch_release(&s->batch);
     mpsc_free(s->door.inbox);
@@ -172,6 +174,7 @@ static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s,
     uint32_t n_before = atomic_fetch_add(&d->n_waiting, 1);
     if (n_before < s->limits.max_queued + atomic_load(&d->n_open)) {
         struct req *q = req_new(r, s->tok, s->pool.n_slots);
+        note_prints(s, q);
         if (mpsc_push(d->inbox, q))
             return OK;
         req_free(q);

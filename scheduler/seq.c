@@ -70,6 +70,7 @@ void req_free(struct req *q)
     CHECK(q->n_live == 0 && !q->claim.linked);
     q->r->engine_part = NULL;
     request_unref(q->r);
+    mem_free(q->print);
     mem_free(q->seq);
     mem_free(q->slab);
     mem_free(q);
