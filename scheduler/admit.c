@@ -42,6 +42,7 @@ void queue_push(struct sched *s, struct req *q)
     if (s->queue)
         s->queue->prev = q;
     s->queue = q;
+    note_submit(s, q);
 }
 
 static void unlink_queued(struct sched *s, struct req *q)

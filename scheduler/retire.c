@@ -116,6 +116,8 @@ static void commit_spans(struct sched *s)
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
         struct seq *q = s->span_seq[i];
         commit_span(s, q, &s->batch.span[i]);
+        q->step = s->batch.step;
+        q->used_ns = s->now_ns;
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = s->step_ns;
         stopwatch_step(&q->req->watch, s->batch.step, s->step_ns, s->now_ns,

@@ -66,6 +66,7 @@ void req_end(struct sched *s, struct req *q, const struct err *e)
     tenant_refund(s->tenants, q->r->tenant, n_asked - q->n_output);
     req_set_state(q, REQ_DONE);
     gauges_end(s, q, e);
+    note_end(s, q, e);
     emit_end(s, q, e);
 }
 

@@ -13,6 +13,7 @@
 #include "scheduler/cost.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/seq.h"
+#include "scheduler/snapshot.h"
 #include "scheduler/tenant.h"
 
 enum {
@@ -52,6 +53,7 @@ struct sched_door {
     atomic_uint n_submitting; /* threads inside sched_submit */
     atomic_uint n_cancels; /* bumped by sched_cancel after it set a flag */
     atomic_uint_fast64_t prefill_ns; /* a thousand prompt tokens, measured; 0: not known yet */
+    _Atomic(struct sched_ask *) asks; /* newest first; see snapshot.h */
     atomic_bool draining, stopping, broken, idle;
     atomic_uint n_running, blocks_free;
     atomic_uint_fast64_t n_steps, heartbeat_ns, slots_allocated, slots_written;
@@ -65,6 +67,7 @@ struct sched {
     struct metrics *metrics; /* borrows, or NULL */
     uint32_t max_outs;
     uint64_t target_ns;
+    uint64_t print_secret; /* of the journal's fingerprints */
     struct thread thread;
 
     struct sched_door door;
@@ -102,9 +105,11 @@ struct sched {
     uint64_t seen_epoch, seen_arrivals; /* epoch and n_arrivals of the last pass over the queue */
     struct lengths lengths;
     uint64_t n_preempted[2]; /* by enum preempt_how */
+    uint64_t noted; /* of them in the journal */
     struct kv_stats seen; /* what the counters in the metrics stand at */
     struct req *dirty;
     uint32_t n_failed_steps;
+    struct journal journal;
 
     /* the step */
     uint64_t now_ns;
@@ -196,6 +201,17 @@ void retire_failed(struct sched *s, const struct err *e); /* ends the requests o
 
 /* ---- step.c ---- */
 void step_forget(const struct sched *s); /* s is about to go: no more dumps of it */
+
+/* ---- snapshot.c ---- */
+void snapshot_answer(struct sched *s); /* between two steps: answers every question that waits */
+
+/* ---- notes.c ---- */
+void notes_init(struct sched *s);
+void note_prints(const struct sched *s, struct req *q); /* any thread, before q enters the inbox */
+void note_submit(struct sched *s, const struct req *q);
+void note_cancel(struct sched *s, const struct req *q);
+void note_step(struct sched *s); /* now_ns is its end */
+void note_end(struct sched *s, const struct req *q, const struct err *e);
 
 /* ---- emit.c ---- */
 void emit_token(struct sched *s, struct seq *q, const struct sample_job *job, const char *text,

@@ -95,6 +95,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be,
     s->tenants = limits->tenants ? limits->tenants : s->own_tenants;
     cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
     alloc_step(s);
+    notes_init(s);
     gauges_init(s);
     gauges_publish(s);
     *out = s;
@@ -107,6 +108,7 @@ void sched_free(struct sched *s)
         return;
     CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
     step_forget(s);
+    journal_release(&s->journal);
     memory_copies_done(s);
     kv_cache_free(s->kv);
     tenants_free(s->own_tenants);
@@ -204,6 +206,7 @@ static enum status enter(struct sched *s, struct request *r, uint32_t n_before, 
         return st;
     }
     struct req *q = req_new(r, s->tok);
+    note_prints(s, q);
     q->reserves = r->reserve || s->limits.reserve == SCHED_RESERVE_MAX ||
                   s->limits.preempt == SCHED_PREEMPT_NEVER;
     if (mpsc_push(s->door.inbox, q))

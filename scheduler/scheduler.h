@@ -42,6 +42,7 @@ struct sched_limits {
     uint32_t step_target_ms;
     uint32_t max_context; /* prompt + output of one sequence */
     struct tenants *tenants; /* borrows; NULL: one tenant of the scheduler's own */
+    uint64_t journal_bytes; /* ring of the step journal; 0: none */
     enum sched_reserve reserve;
     enum sched_preempt preempt;
 };

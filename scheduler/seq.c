@@ -69,6 +69,7 @@ void req_free(struct req *q)
     CHECK(q->n_live == 0);
     q->r->engine_part = NULL;
     request_unref(q->r);
+    mem_free(q->print);
     mem_free(q->seq);
     mem_free(q->slab);
     mem_free(q);

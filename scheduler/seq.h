@@ -46,6 +46,7 @@ struct seq {
     uint32_t n_kv; /* tokens whose KV is computed and retired */
     uint32_t n_fly; /* rows in the step that runs now */
     uint32_t n_out; /* tokens sampled */
+    uint64_t step, used_ns; /* the last step it had rows in, and that step's end */
     bool forked; /* computes the last prompt token for its own logits */
     bool granted; /* this turn's room covers its next rows */
     bool paused; /* the last plan left it out for a full ring */
@@ -91,6 +92,8 @@ struct req {
     uint32_t n_output;
     enum finish_reason reason; /* of the choice that finished last */
     struct stopwatch watch;
+    uint32_t *print; /* owns: fingerprints of the prompt's blocks for the journal, or NULL */
+    uint32_t n_print;
     uint64_t queued_ns, admitted_ns, first_scheduled_ns, first_token_ns;
 };
 

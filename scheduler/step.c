@@ -14,6 +14,7 @@ static bool end_if_cancelled(struct sched *s, struct req *q)
     if (!atomic_load(&q->r->cancelled))
         return false;
     struct err e;
+    note_cancel(s, q);
     err_set(&e, ERR_CANCELLED, "cancelled");
     req_end(s, q, &e);
     return true;
@@ -80,6 +81,7 @@ static void step(struct sched *s)
     s->n_step_tokens = 0;
     enum status st = run_step(s, &e);
     s->now_ns = clock_ns();
+    note_step(s);
     if (st == OK) {
         s->n_failed_steps = 0;
         cost_observe(&s->cost, s->batch.n_rows, s->kv_read, s->now_ns - s->step_ns);
@@ -122,6 +124,7 @@ bool sched_turn(struct sched *s)
     sched_audit(s);
 #endif
     gauges_publish(s);
+    snapshot_answer(s);
     emit_wake(s);
     return any || s->moved;
 }
@@ -203,5 +206,6 @@ void sched_stop(struct sched *s)
     req_end_all(s, &e);
     running_compact(s);
     gauges_publish(s);
+    snapshot_answer(s);
     emit_wake(s);
 }

@@ -65,10 +65,10 @@ static uint32_t weight_of(const struct tenant *x)
 /* The counters start over for another tenant; it owes nothing and is owed nothing. */
 static void begin_anew(struct tenants *t, struct tenant *x)
 {
-    x->n_computed = x->n_cached = x->n_output = 0;
-    x->counter = t->last_counter;
-    t->gate[x - t->tenant].paid_ns = 0;
-    t->gate[x - t->tenant].drain_ns = 0;
+    struct tenant_gate *g = &t->gate[x - t->tenant];
+    g->n_computed = g->n_cached = g->n_output = 0;
+    g->counter = t->last_counter;
+    g->paid_ns = g->drain_ns = 0;
 }
 
 void tenants_apply(struct tenants *t, const struct tenant_set *set)
@@ -130,11 +130,11 @@ static uint64_t service_number(const struct tenants *t, const struct tenant_item
 }
 
 /* Being idle saves nothing up: a tenant that comes back starts where those are that wait. */
-static void lift(struct tenants *t, struct tenant *x)
+static void lift(const struct tenants *t, struct tenant_gate *x)
 {
     uint64_t least = t->last_counter;
     for (uint32_t i = 0; i < t->n_backlog; i++) {
-        uint64_t c = t->tenant[t->backlog[i]].counter;
+        uint64_t c = t->gate[t->backlog[i]].counter;
         if (i == 0 || c < least)
             least = c;
     }
@@ -149,7 +149,7 @@ void tenant_put(struct tenants *t, struct tenant_item *it)
     int32_t best = x->config.priority;
     it->class_index = tenant_class(it->priority > best ? it->priority : best);
     if (x->n_queued == 0) {
-        lift(t, x);
+        lift(t, &t->gate[it->tenant]);
         x->backlog_at = t->n_backlog;
         t->backlog[t->n_backlog++] = it->tenant;
     }
@@ -194,7 +194,7 @@ void tenant_take(struct tenants *t, struct tenant_item *it, uint64_t now_ns)
         uint32_t last = t->backlog[--t->n_backlog];
         t->backlog[x->backlog_at] = last;
         t->tenant[last].backlog_at = x->backlog_at;
-        t->last_counter = x->counter;
+        t->last_counter = t->gate[it->tenant].counter;
     }
     tenant_uncount(t, it->tenant, it->priority, it->n_tokens);
     note_departure(&t->gate[it->tenant].drain_ns, &x->last_depart_ns, &x->was_waiting, now_ns,
@@ -228,19 +228,26 @@ void tenant_stop(struct tenants *t, uint32_t tenant, uint32_t n_seqs)
     t->gate[tenant].n_running = x->n_running;
 }
 
+/* Only this thread writes them: no locked add is needed. */
+static void add(atomic_uint_fast64_t *x, uint64_t by)
+{
+    uint64_t old = atomic_load_explicit(x, memory_order_relaxed);
+    atomic_store_explicit(x, old + by, memory_order_relaxed);
+}
+
 void tenant_charge(struct tenants *t, uint32_t tenant, uint64_t n_computed, uint64_t n_cached,
                    uint64_t n_output)
 {
-    struct tenant *x = &t->tenant[tenant];
-    x->counter += cost_of(x, n_computed, n_cached, n_output);
-    x->n_computed += n_computed;
-    x->n_cached += n_cached;
-    x->n_output += n_output;
+    struct tenant_gate *g = &t->gate[tenant];
+    add(&g->counter, cost_of(&t->tenant[tenant], n_computed, n_cached, n_output));
+    add(&g->n_computed, n_computed);
+    add(&g->n_cached, n_cached);
+    add(&g->n_output, n_output);
 }
 
 uint64_t tenant_counter(const struct tenants *t, uint32_t tenant)
 {
-    return t->tenant[tenant].counter;
+    return t->gate[tenant].counter;
 }
 
 /* ---- who is next ---- */
@@ -304,7 +311,7 @@ struct tenant_item *tenant_next(struct tenants *t)
         if (!x->scan_at)
             continue;
         struct candidate c = {.it = item_of(x->scan_at),
-                              .counter = x->counter + x->scan_cost,
+                              .counter = t->gate[t->backlog[i]].counter + x->scan_cost,
                               .n_running = x->n_running,
                               .n_queued = x->n_queued};
         if (!may_start(t, x, c.it->n_seqs))
@@ -347,21 +354,19 @@ uint32_t tenants_n_queued(const struct tenants *t)
 
 /* ---- sight ---- */
 
-bool tenant_look(const struct tenants *t, uint32_t tenant, struct tenant_view *v)
+void tenant_look(const struct tenants *t, uint32_t tenant, struct tenant_view *v)
 {
-    const struct tenant *x = &t->tenant[tenant];
+    const struct tenant_gate *g = &t->gate[tenant];
     *v = (struct tenant_view){
-        .name = x->config.name,
-        .weight = x->config.weight,
-        .n_queued = x->n_queued,
-        .n_running = x->n_running,
-        .queued_tokens = x->queued_tokens,
-        .counter = x->counter,
-        .n_computed = x->n_computed,
-        .n_cached = x->n_cached,
-        .n_output = x->n_output,
+        .weight = g->weight,
+        .n_waiting = g->n_waiting,
+        .n_running = g->n_running,
+        .waiting_tokens = g->waiting_tokens,
+        .counter = g->counter,
+        .n_computed = g->n_computed,
+        .n_cached = g->n_cached,
+        .n_output = g->n_output,
     };
-    return x->config.weight || x->n_queued || x->n_running;
 }
 
 static void audit_queue(const struct tenants *t, uint32_t i, uint32_t class_n[TENANT_CLASSES],

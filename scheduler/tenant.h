@@ -141,14 +141,14 @@ uint32_t tenants_n_queued(const struct tenants *t);
 uint64_t tenant_counter(const struct tenants *t, uint32_t tenant);
 bool tenant_at_cap(const struct tenants *t, uint32_t tenant); /* no further sequence may start */
 
+/* Any thread; each number by itself is right, together they may be of two moments. */
 struct tenant_view {
-    const char *name; /* until the next tenants_apply */
-    uint32_t weight, n_queued, n_running;
-    uint64_t queued_tokens, counter;
+    uint32_t weight; /* 0: the slot is not in use */
+    uint32_t n_waiting, n_running; /* requests, sequences */
+    uint64_t waiting_tokens, counter;
     uint64_t n_computed, n_cached, n_output; /* charged since the tenant is in its slot */
 };
-bool tenant_look(const struct tenants *t, uint32_t tenant,
-                 struct tenant_view *v); /* false: unused */
+void tenant_look(const struct tenants *t, uint32_t tenant, struct tenant_view *v);
 void tenants_audit(const struct tenants *t); /* CHECKs every count and order, O(all) */
 
 #endif

@@ -12,6 +12,9 @@ struct tenant_gate {
     atomic_uint n_waiting; /* requests from tenant_enter to the end of their wait */
     atomic_uint_fast64_t waiting_tokens;
     atomic_uint n_running; /* sequences */
+    atomic_uint_fast64_t
+        counter; /* virtual; like the next three written by the engine thread alone */
+    atomic_uint_fast64_t n_computed, n_cached, n_output;
     atomic_uint_fast64_t drain_ns; /* mean time between two departures while others wait */
     /* Rate limit: the time at which all tokens taken so far are paid for; at most a minute ahead. */
     atomic_uint_fast64_t paid_ns;
@@ -24,8 +27,6 @@ struct tenant {
     uint64_t queued_tokens;
     uint32_t n_running;
     uint32_t backlog_at; /* place in tenants.backlog while n_queued > 0 */
-    uint64_t counter;
-    uint64_t n_computed, n_cached, n_output;
     uint64_t last_depart_ns;
     bool was_waiting; /* at last_depart_ns */
     /* The scan: where it stands, and what it has given out of this tenant and was not started. */

@@ -1,6 +1,8 @@
 /* Answers of an exchange; see exchange.h. */
 #include "server/exchange.h"
 
+#include "server/question.h"
+
 void reply_json(struct exchange *ex, int http)
 {
     buf_clear(&ex->reply.body);
@@ -36,4 +38,5 @@ void exchange_release(struct exchange *ex)
     buf_release(&ex->ignored);
     buf_release(&ex->reply.body);
     buf_release(&ex->stash);
+    question_free(ex->question);
 }

@@ -13,6 +13,7 @@
 struct server;
 struct conn;
 struct job;
+struct question;
 struct route;
 
 enum { REQUEST_ID_CAP = 80, PATH_ARG_CAP = 256 };
@@ -20,7 +21,8 @@ enum { REQUEST_ID_CAP = 80, PATH_ARG_CAP = 256 };
 enum exchange_stage {
     STAGE_READING, /* head and body */
     STAGE_OFFLOAD, /* the offload thread runs the handler */
-    STAGE_PREPARED, /* the handler has run */
+    STAGE_ASKED, /* the engine thread has its question */
+    STAGE_PREPARED, /* the handler has run, or the question was answered */
     STAGE_RUNNING /* the scheduler has the job */
 };
 
@@ -52,6 +54,7 @@ struct exchange {
     struct buf ignored; /* value of X-Ignored-Params */
     struct reply reply;
     struct job *job; /* owns; what was submitted, or will be */
+    struct question *question; /* owns; for the engine thread, which fills it */
     struct exchange *next; /* link in the loop's list of prepared ones */
 
     /* delivery (http.c, stream.c) */

@@ -25,6 +25,7 @@
 #include "server/job.h"
 #include "server/limits.h"
 #include "server/offload.h"
+#include "server/question.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "server/stream.h"
@@ -32,6 +33,16 @@
 static const char *header(const struct conn *c, const char *name)
 {
     return MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_query(const struct exchange *ex, const char *name)
+{
+    const char *value = NULL;
+    size_t n = 0;
+    if (MHD_lookup_connection_value_n(ex->conn->mhd, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+                                      &value, &n) != MHD_YES)
+        return NULL;
+    return value ? value : "";
 }
 
 /* ---- answers ---- */
@@ -354,7 +365,15 @@ static enum MHD_Result advance(struct exchange *ex)
         }
         ex->route->handle(ex);
         ex->stage = STAGE_PREPARED;
+        if (ex->question && !ex->reply.set) {
+            ex->stage = STAGE_ASKED;
+            suspend(ex);
+            question_ask(ex->question);
+            return MHD_YES;
+        }
     }
+    if (ex->question && !ex->reply.set)
+        ex->route->handle(ex);
     if (ex->reply.set)
         return send_reply(ex);
     if (ex->stage == STAGE_PREPARED && ex->job)
@@ -393,8 +412,8 @@ static void end_by_hangup(struct exchange *ex, const char *end)
 {
     ex->gone = true;
     ex->end = end;
-    if (ex->stage == STAGE_OFFLOAD)
-        return; /* the offload thread holds it; http_prepared comes */
+    if (ex->stage == STAGE_OFFLOAD || ex->stage == STAGE_ASKED)
+        return; /* another thread holds it; http_prepared comes */
     job_cancel(ex->job, ERR_CANCELLED, "the client is gone");
     loop_resume(ex->conn);
 }

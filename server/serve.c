@@ -179,6 +179,7 @@ static enum status open_sched(struct app *a, struct err *e)
         .chunk_max = (uint32_t)set->sched_chunk_max,
         .step_target_ms = (uint32_t)set->sched_step_target_ms,
         .max_context = a->plan.max_context,
+        .journal_bytes = set->sched_journal,
     };
     enum status status = engine_backend(a->engine, &a->arena, &a->layout, rows, &a->backend, e);
     if (!status)

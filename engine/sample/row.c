@@ -5,6 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/sample/row_passes.h"
+
+/* ---- the plain passes ---- */
+
 /* GCC and clang vector types: lane-wise IEEE operations, SSE2 on x86-64. */
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef uint32_t u32x4 __attribute__((vector_size(16)));
@@ -39,36 +43,19 @@ static inline f32x4 larger(f32x4 a, f32x4 b)
     return choose(a > b, a, b);
 }
 
-/* 2^y for y <= 0. y = n + r with |r| <= 1/2; the polynomial of degree 6 is our own minimax fit of
- * 2^r with 2^0 = 1 exactly, off by less than 2e-8. Under 2^-126 the result is 0. */
+/* 2^y for y <= 0: y = n + r with |r| <= 1/2. Under 2^-126 the result is 0. */
 static inline f32x4 exp2_lanes(f32x4 y)
 {
     const f32x4 round = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
     f32x4 t = y + round;
     f32x4 r = y - (t - round);
-    f32x4 p = splat(1.5353357594e-4f);
-    p = p * r + splat(1.3398876181e-3f);
-    p = p * r + splat(9.6184378490e-3f);
-    p = p * r + splat(5.5503323674e-2f);
-    p = p * r + splat(2.4022647738e-1f);
-    p = p * r + splat(6.9314718246e-1f);
-    p = p * r + splat(1.0f);
+    f32x4 p = splat(ROW_EXP2_HIGHEST);
+#define TERM(c) p = p * r + splat(c);
+    ROW_EXP2_REST(TERM)
+#undef TERM
     u32x4 power = ((u32x4)t << 23) + ((u32x4){127, 127, 127, 127} << 23);
     f32x4 x = p * (f32x4)power;
     return (f32x4)((i32x4)x & (y >= splat(-126.0f)));
-}
-
-#define LOG2_E 1.44269504f
-
-/* The block itself, or a copy padded with -Inf when the row ends inside it. */
-static const float *block_at(const float *x, uint32_t n, uint32_t b, float pad[ROW_BLOCK])
-{
-    uint32_t start = b * ROW_BLOCK;
-    if (n - start >= ROW_BLOCK)
-        return x + start;
-    for (uint32_t i = 0; i < ROW_BLOCK; i++)
-        pad[i] = start + i < n ? x[start + i] : -INFINITY;
-    return pad;
 }
 
 /* Maximum of a block; *good loses the lanes in which something was not <= FLT_MAX. Four running
@@ -92,17 +79,85 @@ static inline float block_highest(const float *p, i32x4 *good)
     return m01 > m23 ? m01 : m23;
 }
 
+static bool scan(const float *x, uint32_t n_blocks, float *block_max)
+{
+    i32x4 good = {-1, -1, -1, -1};
+    for (uint32_t b = 0; b < n_blocks; b++)
+        block_max[b] = block_highest(x + b * ROW_BLOCK, &good);
+    return good[0] && good[1] && good[2] && good[3];
+}
+
+static float block_sum(const float *p, float highest, float scale)
+{
+    const f32x4 max = splat(highest), s = splat(scale);
+    f32x4 even = exp2_lanes((load(p) - max) * s), odd = exp2_lanes((load(p + LANES) - max) * s);
+    for (uint32_t i = 2; i < BLOCK_VECTORS; i += 2) {
+        even += exp2_lanes((load(p + i * LANES) - max) * s);
+        odd += exp2_lanes((load(p + (i + 1) * LANES) - max) * s);
+    }
+    even += odd;
+    return (even[0] + even[1]) + (even[2] + even[3]);
+}
+
+static void exp_row(const float *x, uint32_t n, float max, float scale, float *p)
+{
+    const f32x4 m = splat(max), s = splat(scale);
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(p + i, exp2_lanes((load(x + i) - m) * s));
+    if (i < n) {
+        float rest[LANES] = {max, max, max, max};
+        memcpy(rest, x + i, (n - i) * sizeof(float));
+        store(rest, exp2_lanes((load(rest) - m) * s));
+        memcpy(p + i, rest, (n - i) * sizeof(float));
+    }
+}
+
+static const struct row_passes passes_plain = {
+    .scan = scan, .block_sum = block_sum, .exp = exp_row};
+
+static inline const struct row_passes *passes(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return &row_passes_avx2;
+#endif
+    return &passes_plain;
+}
+
+const struct row_passes *row_passes_of(bool plain)
+{
+    return plain ? &passes_plain : passes();
+}
+
+/* ---- passes over a row ---- */
+
+#define LOG2_E 1.44269504f
+
+/* The block itself, or a copy padded with -Inf when the row ends inside it. */
+static const float *block_at(const float *x, uint32_t n, uint32_t b, float pad[ROW_BLOCK])
+{
+    uint32_t start = b * ROW_BLOCK;
+    if (n - start >= ROW_BLOCK)
+        return x + start;
+    for (uint32_t i = 0; i < ROW_BLOCK; i++)
+        pad[i] = start + i < n ? x[start + i] : -INFINITY;
+    return pad;
+}
+
 bool row_scan(const float *x, uint32_t n, float *block_max, float *max)
 {
+    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK], highest = -INFINITY;
-    i32x4 good = {-1, -1, -1, -1};
-    for (uint32_t b = 0; b < row_n_blocks(n); b++) {
-        block_max[b] = block_highest(block_at(x, n, b, pad), &good);
+    uint32_t whole = n / ROW_BLOCK;
+    bool good = pass->scan(x, whole, block_max);
+    if (whole < row_n_blocks(n))
+        good &= pass->scan(block_at(x, n, whole, pad), 1, block_max + whole);
+    for (uint32_t b = 0; b < row_n_blocks(n); b++)
         if (block_max[b] > highest)
             highest = block_max[b];
-    }
     *max = highest;
-    return good[0] && good[1] && good[2] && good[3];
+    return good;
 }
 
 uint32_t row_find(const float *x, uint32_t n, const float *block_max, float max)
@@ -116,42 +171,22 @@ uint32_t row_find(const float *x, uint32_t n, const float *block_max, float max)
     return i;
 }
 
-/* Sum of exp((x - max) * inv_t) over one block, s = inv_t / ln 2. */
-static float block_sum(const float *p, f32x4 max, f32x4 s)
-{
-    f32x4 even = exp2_lanes((load(p) - max) * s), odd = exp2_lanes((load(p + LANES) - max) * s);
-    for (uint32_t i = 2; i < BLOCK_VECTORS; i += 2) {
-        even += exp2_lanes((load(p + i * LANES) - max) * s);
-        odd += exp2_lanes((load(p + (i + 1) * LANES) - max) * s);
-    }
-    even += odd;
-    return (even[0] + even[1]) + (even[2] + even[3]);
-}
-
 double row_softmax(const float *x, uint32_t n, const float *block_max, float max, float inv_t)
 {
+    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK];
     double total = 0;
     for (uint32_t b = 0; b < row_n_blocks(n); b++) {
         if ((block_max[b] - max) * inv_t < -88)
             continue; /* every term is 0 */
-        total += (double)block_sum(block_at(x, n, b, pad), splat(max), splat(inv_t * LOG2_E));
+        total += (double)pass->block_sum(block_at(x, n, b, pad), max, inv_t * LOG2_E);
     }
     return total;
 }
 
 void row_exp(const float *x, uint32_t n, float max, float inv_t, float *p)
 {
-    const f32x4 m = splat(max), s = splat(inv_t * LOG2_E);
-    uint32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        store(p + i, exp2_lanes((load(x + i) - m) * s));
-    if (i < n) {
-        float rest[LANES] = {max, max, max, max};
-        memcpy(rest, x + i, (n - i) * sizeof(float));
-        store(rest, exp2_lanes((load(rest) - m) * s));
-        memcpy(p + i, rest, (n - i) * sizeof(float));
-    }
+    passes()->exp(x, n, max, inv_t * LOG2_E, p);
 }
 
 /* ---- drawing without computing most of the row ---- */
@@ -162,13 +197,14 @@ void row_exp(const float *x, uint32_t n, float max, float inv_t, float *p)
 double row_envelope(const float *x, uint32_t n, const float *block_max, float max, float inv_t,
                     float *block_p, double *before)
 {
+    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK];
     double total = 0;
     row_exp(block_max, row_n_blocks(n), max, inv_t, block_p);
     for (uint32_t b = 0; b < row_n_blocks(n); b++) {
         before[b] = total;
         if (block_p[b] >= HOT)
-            total += (double)block_sum(block_at(x, n, b, pad), splat(max), splat(inv_t * LOG2_E));
+            total += (double)pass->block_sum(block_at(x, n, b, pad), max, inv_t * LOG2_E);
         else
             total += (double)(ROW_BLOCK * block_p[b]);
     }

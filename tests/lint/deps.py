@@ -22,6 +22,7 @@ ARROWS = {
     "server": [
         "base/*", "config/*", "kvpool/layout.h", "kvpool/arena.h", "engine/engine.h", "engine/text/text.h",
         "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h", "scheduler/tenant.h",
+        "scheduler/snapshot.h", "scheduler/journal.h", "scheduler/simulate.h",
     ],
 }
 

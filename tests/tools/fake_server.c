@@ -168,6 +168,7 @@ int main(int argc, char **argv)
         .chunk_max = (uint32_t)set.sched_chunk_max,
         .step_target_ms = (uint32_t)set.sched_step_target_ms,
         .max_context = max_context,
+        .journal_bytes = set.sched_journal,
     };
     struct sched *sched;
     must(sched_new(&limits, &slow.be, &arena, &layout, tok, metrics, &sched, &e), &e);

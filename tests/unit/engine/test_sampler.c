@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "engine/sample/row.h"
+#include "engine/sample/row_passes.h"
 #include "engine/sample/sampler.h"
 #include "tests/unit/run_suite.h"
 
@@ -408,6 +409,44 @@ START_TEST(the_bits_are_those_of_every_machine)
 }
 END_TEST
 
+static void check_same(const void *a, const void *b, size_t n)
+{
+    ck_assert(memcmp(a, b, n) == 0);
+}
+
+/* On a machine without wider vectors both are the plain passes. */
+START_TEST(wider_vectors_give_the_same_bits)
+{
+    enum { BLOCKS = N / ROW_BLOCK };
+    const struct row_passes *plain_passes = row_passes_of(true), *pass = row_passes_of(false);
+    static const float odd[] = {-INFINITY, -1e30f, -88, -0.0f, 0.5f, FLT_MAX, INFINITY, NAN};
+    float want[N], got[N];
+    for (uint32_t round = 0; round < 200; round++) {
+        fill(round);
+        if (round >= 100)
+            row[round % N] = odd[round % 8];
+        bool good = plain_passes->scan(row, BLOCKS, want);
+        ck_assert(pass->scan(row, BLOCKS, got) == good);
+        if (!good)
+            continue;
+        check_same(want, got, BLOCKS * sizeof *got);
+        float max = -INFINITY, scale = 0.01f * (float)(1 + round * round);
+        for (uint32_t i = 0; i < N; i++)
+            max = row[i] > max ? row[i] : max;
+        for (uint32_t n = 0; n <= N; n += 1 + n / 10) {
+            plain_passes->exp(row, n, max, scale, want);
+            pass->exp(row, n, max, scale, got);
+            check_same(want, got, n * sizeof *got);
+        }
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            want[b] = plain_passes->block_sum(row + b * ROW_BLOCK, max, scale);
+            got[b] = pass->block_sum(row + b * ROW_BLOCK, max, scale);
+        }
+        check_same(want, got, BLOCKS * sizeof *got);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sampler");
@@ -430,6 +469,7 @@ int main(void)
     tcase_add_test(t, the_radix_selection_finds_the_kth_highest);
     tcase_add_test(t, exponential_and_logarithm_are_close_to_the_exact_ones);
     tcase_add_test(t, the_bits_are_those_of_every_machine);
+    tcase_add_test(t, wider_vectors_give_the_same_bits);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }

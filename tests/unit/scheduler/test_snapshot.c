@@ -1,0 +1,253 @@
+/* Questions to the engine thread: every one is answered once, and tells what is there. */
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/thread.h"
+#include "tests/unit/scheduler/rig.h"
+
+static void count_done(struct sched_ask *a, void *arg)
+{
+    (void)a;
+    atomic_fetch_add((atomic_uint *)arg, 1);
+}
+
+static struct sched_ask ask_for(enum sched_ask_kind kind, void *items, uint32_t cap,
+                                atomic_uint *n_done)
+{
+    return (struct sched_ask){
+        .kind = kind, .cap = cap, .item.any = items, .done = count_done, .arg = n_done};
+}
+
+START_TEST(sequences_tell_state_tokens_blocks_and_times)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    clock_fake(true, 1000);
+    opt.fake.step_base_ns = 500;
+    opt.limits.max_running = 2;
+    opt.limits.max_batch_tokens = 64;
+    rig_init(&g, &opt);
+    struct request *r[3];
+    struct seq_view v[8];
+    atomic_uint n_done = 0;
+    struct sched_ask a = ask_for(ASK_SEQUENCES, v, 8, &n_done);
+    for (uint32_t i = 0; i < 3; i++) {
+        r[i] = rig_random(&g, i + 1, 60, 20);
+        r[i]->arrive_ns = clock_ns();
+        snprintf(r[i]->name, sizeof(r[i]->name), "r%u", i);
+        rig_submit(&g, r[i]);
+    }
+    r[0]->sampling.temperature = 0;
+    sched_turn(g.s); /* 60 rows of r0, 4 of r1 */
+    sched_ask(g.s, &a);
+    ck_assert_uint_eq(n_done, 0);
+    sched_turn(g.s); /* 1 of r0, 56 of r1 */
+    ck_assert_uint_eq(n_done, 1);
+    ck_assert_uint_eq(a.n, 3);
+    ck_assert_uint_eq(a.n_all, 3);
+    ck_assert_uint_eq(a.view.n_running, 2);
+    ck_assert_uint_eq(a.view.n_queued, 1);
+    ck_assert_uint_eq(a.view.group[0].n_frames, opt.n_blocks);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct seq_view *s = &v[i];
+        ck_assert_uint_eq(s->n_prompt, 60);
+        ck_assert_uint_eq(s->max_tokens, 20);
+        if (strcmp(s->name, "r0") == 0) {
+            ck_assert_int_eq(s->state, VIEW_RUNNING);
+            ck_assert_uint_eq(s->n_output, 2);
+            ck_assert_uint_eq(s->n_kv, 61);
+            ck_assert_uint_eq(s->n_blocks[VIEW_TIER_ARENA], 4);
+            ck_assert_uint_eq(s->timing.ns[TIMING_prefill], 500);
+            ck_assert_uint_eq(s->timing.ns[TIMING_decode], 500);
+            ck_assert_uint_eq(s->idle_ns, 0);
+        } else if (strcmp(s->name, "r1") == 0) {
+            ck_assert_int_eq(s->state, VIEW_RUNNING);
+            ck_assert_uint_eq(s->n_kv, 60);
+        } else {
+            ck_assert_str_eq(s->name, "r2");
+            ck_assert_int_eq(s->state, VIEW_QUEUED);
+            ck_assert_uint_eq(s->timing.ns[TIMING_queue], 1000);
+            ck_assert_uint_eq(s->n_blocks[VIEW_TIER_ARENA], 0);
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        request_unref(r[i]);
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(pages_cover_every_row_once)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    enum { N = 25 };
+    struct request *r[N];
+    bool seen[N] = {false};
+    atomic_uint n_done = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        r[i] = rig_random(&g, i + 1, 20, 50);
+        snprintf(r[i]->name, sizeof(r[i]->name), "%u", i);
+        rig_submit(&g, r[i]);
+    }
+    sched_turn(g.s);
+    g.s->limits.max_batch_tokens = 1; /* the pages are of one state of things */
+    for (uint64_t from = 0; from < N; from += 7) {
+        struct seq_view v[7];
+        struct sched_ask a = ask_for(ASK_SEQUENCES, v, 7, &n_done);
+        a.from = from;
+        sched_ask(g.s, &a);
+        snapshot_answer(g.s);
+        ck_assert_uint_eq(a.n_all, N);
+        ck_assert_uint_eq(a.n, N - from < 7 ? N - from : 7);
+        for (uint32_t i = 0; i < a.n; i++) {
+            uint32_t k = (uint32_t)atoi(v[i].name);
+            EXPECT(k < N && !seen[k]);
+            seen[k] = true;
+        }
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert(seen[i]);
+        request_unref(r[i]);
+    }
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(blocks_are_those_in_use)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 100, 10);
+    struct block_view v[16];
+    atomic_uint n_done = 0;
+    rig_submit(&g, r);
+    sched_turn(g.s);
+    struct sched_ask a = ask_for(ASK_BLOCKS, v, 16, &n_done);
+    a.audit = true;
+    sched_ask(g.s, &a);
+    snapshot_answer(g.s);
+    ck_assert_uint_eq(a.n, 7); /* 100 tokens in blocks of 16 */
+    ck_assert(a.audited);
+    ck_assert_int_eq(a.audit_error.status, OK);
+    ck_assert_uint_eq(a.view.slots_written, 100);
+    ck_assert_uint_eq(a.view.slots_allocated, 112);
+    uint32_t filled = 0;
+    for (uint32_t i = 0; i < a.n; i++) {
+        ck_assert_uint_eq(v[i].n_refs, 1);
+        filled += v[i].n_filled;
+    }
+    ck_assert_uint_eq(filled, 100);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(the_journal_comes_through_the_same_door)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    opt.limits.journal_bytes = 1 << 16;
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 16, 3);
+    struct journal_record v[16];
+    atomic_uint n_done = 0;
+    rig_submit(&g, r);
+    rig_run(&g);
+    struct sched_ask a = ask_for(ASK_JOURNAL, v, 16, &n_done);
+    sched_ask(g.s, &a);
+    sched_turn(g.s);
+    ck_assert_uint_eq(a.n, 6); /* submit, prompt, 3 steps, end */
+    ck_assert_uint_eq(v[0].kind, JOURNAL_SUBMIT);
+    ck_assert_uint_eq(v[5].kind, JOURNAL_END);
+    ck_assert_uint_eq(a.view.journal.block_tokens, 16);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(answering_allocates_nothing)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    opt.limits.journal_bytes = 1 << 16;
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 30, 30);
+    struct seq_view seq[4];
+    struct block_view block[4];
+    struct journal_record record[4];
+    atomic_uint n_done = 0;
+    struct sched_ask a[3] = {ask_for(ASK_SEQUENCES, seq, 4, &n_done),
+                             ask_for(ASK_BLOCKS, block, 4, &n_done),
+                             ask_for(ASK_JOURNAL, record, 4, &n_done)};
+    rig_submit(&g, r);
+    sched_turn(g.s);
+    uint64_t before = mem_thread_allocs();
+    for (uint32_t i = 0; i < 3; i++)
+        sched_ask(g.s, &a[i]);
+    snapshot_answer(g.s);
+    ck_assert_uint_eq(mem_thread_allocs(), before);
+    ck_assert_uint_eq(n_done, 3);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
+enum { N_ASKERS = 3, N_ASKS = 300 };
+
+struct asker {
+    struct thread thread;
+    struct sched *s;
+    atomic_uint n_done;
+    struct sched_ask ask[N_ASKS];
+    struct seq_view view[N_ASKS][2];
+};
+
+static void ask_many(void *arg)
+{
+    struct asker *k = arg;
+    for (uint32_t i = 0; i < N_ASKS; i++) {
+        k->ask[i] = ask_for(ASK_SEQUENCES, k->view[i], 2, &k->n_done);
+        sched_ask(k->s, &k->ask[i]);
+    }
+}
+
+/* Threads ask while the engine thread runs and ends: each question is answered exactly once. */
+START_TEST(no_question_is_lost_when_the_scheduler_stops)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    static struct asker k[N_ASKERS];
+    struct err e;
+    rig_init(&g, &opt);
+    ck_assert_int_eq(sched_start(g.s, &e), OK);
+    for (uint32_t i = 0; i < N_ASKERS; i++) {
+        k[i].s = g.s;
+        ck_assert_int_eq(thread_start(&k[i].thread, "asker", ask_many, &k[i], &e), OK);
+    }
+    sched_stop(g.s);
+    for (uint32_t i = 0; i < N_ASKERS; i++)
+        thread_join(&k[i].thread);
+    for (uint32_t i = 0; i < N_ASKERS; i++) {
+        ck_assert_uint_eq(k[i].n_done, N_ASKS);
+        for (uint32_t j = 0; j < N_ASKS; j++)
+            EXPECT(k[i].ask[j].status == OK || k[i].ask[j].status == ERR_DRAINING);
+    }
+    rig_release(&g);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("snapshot");
+    TCase *t = tcase_create("snapshot");
+    tcase_add_test(t, sequences_tell_state_tokens_blocks_and_times);
+    tcase_add_test(t, pages_cover_every_row_once);
+    tcase_add_test(t, blocks_are_those_in_use);
+    tcase_add_test(t, the_journal_comes_through_the_same_door);
+    tcase_add_test(t, answering_allocates_nothing);
+    tcase_add_test(t, no_question_is_lost_when_the_scheduler_stops);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}
