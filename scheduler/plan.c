@@ -63,8 +63,12 @@ static void add_span(struct sched *s, struct seq *q, uint32_t n_rows)
     DCHECK(n_rows >= 1 && q->n_kv + n_rows <= q->n_tok && b->n_rows + n_rows <= b->cap_rows);
     if (kv_table_grow(&s->pool, &q->table, &q->req->claim, n_rows, &s->copy[s->n_copies]))
         s->n_copies++;
-    b->span[b->n_spans] = (struct batch_span){
-        .row0 = b->n_rows, .n_rows = n_rows, .pos0 = q->n_kv, .table = {q->table.block}};
+    b->span[b->n_spans] =
+        (struct batch_span){.row0 = b->n_rows,
+                            .n_rows = n_rows,
+                            .pos0 = q->n_kv,
+                            /* blocks of the groups of layers carry the same numbers */
+                            .table = {q->table.block, q->table.block}};
     s->span_seq[b->n_spans++] = q;
     memcpy(b->token + b->n_rows, q->tokens + q->n_kv, n_rows * sizeof(int32_t));
     if (r->prompt_logprobs && !seq_decodes(q)) {

@@ -54,7 +54,8 @@ static enum status run_step(struct sched *s, struct err *e)
     const struct backend_ops *ops = s->be->ops;
     enum status st = OK;
     for (uint32_t i = 0; i < s->n_copies && st == OK; i++)
-        st = ops->copy_block(s->be, 0, s->copy[i].src, s->copy[i].dst, e);
+        for (uint32_t g = 0; g < s->be->layout.n_groups && st == OK; g++)
+            st = ops->copy_block(s->be, g, s->copy[i].src, s->copy[i].dst, e);
     if (st == OK)
         st = ops->submit(s->be, &s->batch, e);
     struct batch *done = NULL;

@@ -27,20 +27,30 @@ uint64_t plan_free_bytes(void)
     return limit < available ? limit : available;
 }
 
+/* Bytes of one block of every group of layers. */
+static size_t block_bytes_of(const struct kv_layout *layout)
+{
+    size_t n = 0;
+    for (uint32_t g = 0; g < layout->n_groups; g++)
+        n += layout->group[g].block_bytes;
+    return n;
+}
+
 enum status plan_kv(uint64_t option_bytes, uint64_t free_bytes, uint32_t max_running,
                     uint32_t wanted_context, const struct kv_layout *layout, struct kv_plan *out,
                     struct err *e)
 {
     uint64_t slots = layout->n_slots;
+    size_t block_bytes = block_bytes_of(layout);
     uint64_t per_sequence = (wanted_context + slots - 1) / slots;
     uint64_t wanted = per_sequence * max_running;
-    uint64_t fits = (option_bytes ? option_bytes : free_bytes / 2) / layout->group[0].block_bytes;
+    uint64_t fits = (option_bytes ? option_bytes : free_bytes / 2) / block_bytes;
     out->max_context = wanted_context;
     if (fits < 2)
-        return err_set_field(
-            e, ERR_INVALID, "kv.bytes", NULL,
-            "kv.bytes of %" PRIu64 " holds %" PRIu64 " blocks of %zu bytes, at least 2 are needed",
-            option_bytes ? option_bytes : free_bytes / 2, fits, layout->group[0].block_bytes);
+        return err_set_field(e, ERR_INVALID, "kv.bytes", NULL,
+                             "kv.bytes of %" PRIu64 " holds %" PRIu64
+                             " blocks of %zu bytes, at least 2 are needed",
+                             option_bytes ? option_bytes : free_bytes / 2, fits, block_bytes);
     uint64_t n = option_bytes || fits < wanted ? fits : wanted;
     if (n > UINT32_MAX / 2)
         n = UINT32_MAX / 2;
