@@ -161,7 +161,10 @@ static enum status open_kv(struct app *a, struct err *e)
     if (!status && a->plan.max_context < wanted)
         log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
                  a->plan.max_context, wanted);
-    return status ? status : kv_arena_init(&a->arena, &a->layout, &a->plan.n_blocks, NULL, e);
+    uint32_t n_blocks[KV_MAX_GROUPS];
+    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
+        n_blocks[g] = a->plan.n_blocks;
+    return status ? status : kv_arena_init(&a->arena, &a->layout, n_blocks, NULL, e);
 }
 
 static enum status open_sched(struct app *a, struct err *e)
