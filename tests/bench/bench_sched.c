@@ -89,7 +89,12 @@ static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n
                            .arena = arena,
                            .limits = {8192, 8192, 8192, 0},
                            .n_vocab = 100};
-    CHECKF(sched_new(&limits, be, arena, &layout, NULL, NULL, &s, &e) == OK, "%s", e.text);
+    const struct sched_memory memory = {.layout = &layout,
+                                        .arena = arena,
+                                        .prefix = true,
+                                        .secret = {1, 2},
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    CHECKF(sched_new(&limits, be, &memory, NULL, NULL, &s, &e) == OK, "%s", e.text);
     return s;
 }
 
