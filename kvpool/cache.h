@@ -74,8 +74,7 @@ struct kv_options {
     uint32_t max_pending; /* prompt blocks announced by kv_pending_add at most */
     bool prefix; /* prefix.enabled */
     uint64_t secret[2];
-    uint32_t
-        key_bits; /* 128 (0: the same): bits of a key that a look-up compares; tests cut them to 8 */
+    uint32_t key_bits; /* of a key that a look-up compares; 0 = 128; tests cut them to 8 */
 };
 
 /* Before its next step runs, a backend must copy block src over block dst. src stays untouched until
@@ -91,16 +90,14 @@ struct kv_need {
 
 /* Blocks of one sequence in one group; see "Windows" above. */
 struct kv_table {
-    uint32_t *
-        phys; /* owns [cap]: frames, or n_frames + slot for a paged-out block: what a batch borrows */
+    uint32_t *phys; /* owns [cap]: frames, or n_frames + slot when paged out: a batch borrows it */
     uint32_t *block; /* inside the same allocation [cap]: metadata index */
     uint32_t *generation; /* [cap]: of that block when it was entered: a stale entry aborts */
     uint32_t first, n, cap; /* entries [first, n) are held */
     uint32_t n_paged; /* entries whose phys is a slot (only while running) */
-    uint32_t
-        n_clean; /* entries below have a copy in a tier or one on its way (hint of kv_seq_spill) */
-    uint32_t cow_block,
-        cow_generation; /* source of a copy of the growth in flight, pinned; or KV_NO_BLOCK */
+    uint32_t n_clean; /* entries below have a slot (hint of kv_seq_spill) */
+    /* Source of a copy of the growth in flight, pinned; or KV_NO_BLOCK. */
+    uint32_t cow_block, cow_generation;
 };
 
 struct kv_seq {
@@ -109,9 +106,8 @@ struct kv_seq {
     uint32_t n_retired; /* positions whose step has retired; <= n_tokens */
     uint32_t n_hit; /* positions that came from the prefix index at kv_seq_adopt */
     struct kv_key root; /* of its domain */
-    struct kv_key
-        key; /* chain key of the last full block that was published or hit; else the root */
-    uint32_t n_published; /* full blocks whose keys are in `key`'s chain */
+    struct kv_key key; /* chain key of the last block published or hit; else the root */
+    uint32_t n_published; /* full blocks in `key`'s chain */
     bool publishes; /* false: its blocks never enter the index (no prefix cache, or not finite) */
     bool runs;
     bool lost; /* a copy of one of its blocks failed: drop and compute again */
@@ -148,8 +144,8 @@ void kv_seq_release(struct kv_cache *c, struct kv_seq *s); /* CHECKs that it hol
  * holds; less those promised. */
 uint32_t kv_room(const struct kv_cache *c, uint32_t group);
 uint32_t kv_frames(const struct kv_cache *c, uint32_t group);
-uint32_t kv_slots_free(const struct kv_cache *c,
-                       uint32_t group); /* of both tiers, evictable ones counted */
+/* Of both tiers, ones that can be taken from others counted. */
+uint32_t kv_slots_free(const struct kv_cache *c, uint32_t group);
 /* Most frames that growing a running s by n_rows can take. */
 struct kv_need kv_seq_need(const struct kv_cache *c, const struct kv_seq *s, uint32_t n_rows);
 /* Most frames that a sequence of n_tokens ever holds at once, given chunks of at most n_rows rows. */
@@ -170,8 +166,8 @@ bool kv_seq_grow(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows, struct k
                  uint32_t *n_copies);
 /* The step that wrote the last growth is over. tokens: the history [n_tokens]. Publishes full blocks
  * (first one wins: an equal key already there stays), slides windows. finite: false = a NaN or Inf was
- * seen in K, V or logits: nothing of this growth is published, s publishes no more, and
- * what it alone holds and has published is forgotten. */
+ * seen in K, V or logits: nothing of this growth is published, s publishes no more, and what
+ * it alone holds and has published is forgotten. */
 void kv_seq_retire(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, bool finite);
 /* The step failed: the slots of the last growth are given back. Its copies must have run (the copied tail
  * stays s's own) unless s is dropped at once. */
@@ -236,8 +232,8 @@ uint32_t kv_seq_spill(struct kv_cache *c, struct kv_seq *s, uint32_t n_max);
 /* Blocks of s (parked) that have no copy in a tier and none on its way. */
 uint32_t kv_seq_dirty(const struct kv_cache *c, const struct kv_seq *s);
 /* A sequence larger than the arena: gives away the frames of up to n_max of its own oldest clean blocks
- * of group 0 (if that has no window) that nobody else runs on; it goes on running and reads them from their slots (phys =
- * n_frames + slot). Returns how many. */
+ * of group 0 (if that has no window) that nobody else runs on; it goes on running and reads them from
+ * their slots (phys = n_frames + slot). Nothing of a step is in flight. Returns how many. */
 uint32_t kv_seq_page_out(struct kv_cache *c, struct kv_seq *s, uint32_t n_max);
 /* The next queued copy for the tier's thread, loads first; at most max_jobs are out at once. When nothing
  * is queued and free frames are few, cached blocks that were hit before are spilled ahead. */
@@ -258,7 +254,7 @@ struct kv_stats {
 void kv_cache_stats(const struct kv_cache *c, struct kv_stats *out);
 /* Walks everything, O(blocks + table entries): ERR_INTERNAL names the broken invariant and the block. */
 enum status kv_cache_audit(struct kv_cache *c, struct err *e);
-void kv_cache_dump(const struct kv_cache *c,
-                   struct buf *out); /* ledger: blocks by state, then every table */
+/* Ledger: blocks by state, then every table. */
+void kv_cache_dump(const struct kv_cache *c, struct buf *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "scheduler/sched.h"
-#include "scheduler/tenant.h"
 
 const char *view_state_name(enum view_state state)
 {
@@ -48,9 +47,7 @@ static struct seq_view *next_seq(struct sched *s, struct sched_ask *a, const str
     v->max_tokens = r->max_tokens;
     v->n_tokens = r->n_prompt;
     v->priority = r->priority;
-    struct tenant_view tenant;
-    if (s->limits.tenants && tenant_look(s->limits.tenants, r->tenant, &tenant))
-        snprintf(v->tenant, sizeof(v->tenant), "%s", tenant.name);
+    v->tenant = r->tenant;
     v->timing = stopwatch_end(&so_far, s->now_ns);
     return v;
 }

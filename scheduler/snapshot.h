@@ -47,7 +47,7 @@ const char *view_tier_name(enum view_tier t);
 /* One sequence; a queued request, whose sequences do not exist yet, is one row. */
 struct seq_view {
     char name[80]; /* request id */
-    char tenant[64]; /* "" none */
+    uint32_t tenant; /* slot */
     uint32_t choice, n_choices;
     int32_t priority;
     enum view_state state;

@@ -61,17 +61,14 @@ static void add_sequence(struct buf *out, const struct seq_view *v)
     uint64_t total_ns = timing_total_ns(&v->timing);
     buf_add_c(out, "{\"id\":");
     json_add_string(out, str_of(v->name));
-    buf_add_c(out, ",\"tenant\":");
-    if (v->tenant[0])
-        json_add_string(out, str_of(v->tenant));
-    else
-        buf_add_c(out, "null");
     buf_printf(out,
-               ",\"priority\":%d,\"choice\":%u,\"n\":%u,\"state\":\"%s\",\"prompt_tokens\":%u,"
+               ",\"tenant\":%u,\"priority\":%d,\"choice\":%u,\"n\":%u,\"state\":\"%s\",\"prompt_"
+               "tokens\":%u,"
                "\"output_tokens\":%u,\"max_tokens\":%u,\"tokens\":%u,\"kv_tokens\":%u,"
                "\"cached_tokens\":%u,\"preemptions\":%u,\"blocks\":{",
-               v->priority, v->choice, v->n_choices, view_state_name(v->state), v->n_prompt,
-               v->n_output, v->max_tokens, v->n_tokens, v->n_kv, v->n_cached, v->n_preempted);
+               v->tenant, v->priority, v->choice, v->n_choices, view_state_name(v->state),
+               v->n_prompt, v->n_output, v->max_tokens, v->n_tokens, v->n_kv, v->n_cached,
+               v->n_preempted);
     for (int t = 0; t < N_VIEW_TIERS; t++)
         buf_printf(out, "\"%s\":%u,", view_tier_name((enum view_tier)t), v->n_blocks[t]);
     buf_printf(out, "\"shared\":%u,\"age_s\":%.6f},\"age_s\":%.6f,\"timings\":", v->n_shared,

@@ -213,5 +213,3 @@ def test_a_full_journal_forgets_the_oldest():
         lines = journal(server)
     assert len(lines) == 1 + 4096 // 64
     assert lines[-1]["kind"] == "end"
-
-
