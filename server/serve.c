@@ -187,8 +187,7 @@ static void load(void *arg)
     uint64_t one = 1;
     a->load_status = engine_open(a->model_path, a->set, &a->engine, &a->load_error);
     if (!a->load_status)
-        a->load_status =
-            kv_memory_open(&a->kv, a->engine, a->set, context_of(a), &a->load_error);
+        a->load_status = kv_memory_open(&a->kv, a->engine, a->set, context_of(a), &a->load_error);
     if (!a->load_status)
         a->load_status = open_sched(a, &a->load_error);
     if (write(a->loaded_fd, &one, sizeof(one)) < 0)
