@@ -293,3 +293,8 @@ bool kv_block_look(const struct kv_cache *c, uint32_t group, uint32_t block,
                                    .n_hits = b->hits};
     return b->state != KVC_FREE;
 }
+
+bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame)
+{
+    return c->group[group].frame_block[frame] == KV_NO_BLOCK;
+}

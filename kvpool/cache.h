@@ -262,6 +262,8 @@ struct kv_block_look {
 };
 bool kv_block_look(const struct kv_cache *c, uint32_t group, uint32_t block,
                    struct kv_block_look *look); /* false: it is free */
+/* Nobody's: what lies there is never read. For tests, which wipe it. */
+bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame);
 /* Walks everything, O(blocks + table entries): ERR_INTERNAL names the broken invariant and the block. */
 enum status kv_cache_audit(struct kv_cache *c, struct err *e);
 /* Ledger: blocks by state, then every table. */
