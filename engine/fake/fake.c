@@ -73,20 +73,20 @@ int32_t fake_job_token(const struct sample_job *job, uint32_t n_vocab)
     return fake_chain_token(job, fake_chain(job->history, job->n_history), n_vocab);
 }
 
-static float logprob_of(uint64_t chain, int32_t token)
+float fake_chain_logprob(uint64_t chain, int32_t token)
 {
     return -(float)(mix(chain, 2 + (uint64_t)token) % 1000) / 100.0f;
 }
 
 float fake_logprob(const int32_t *history, uint32_t n, int32_t token)
 {
-    return logprob_of(fake_chain(history, n), token);
+    return fake_chain_logprob(fake_chain(history, n), token);
 }
 
 /* Descending by construction: the alternatives are made up too. */
 static void report(struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
-    job->logprob = logprob_of(chain, job->token);
+    job->logprob = fake_chain_logprob(chain, job->token);
     job->n_top = 0;
     for (int32_t i = 0; i < job->params->n_top; i++) {
         job->top_token[i] = (int32_t)(((uint32_t)job->token + (uint32_t)i) % n_vocab);

@@ -52,6 +52,7 @@ uint64_t fake_chain_next(uint64_t chain, int32_t token);
 int32_t fake_chain_token(const struct sample_job *job, uint64_t chain, uint32_t n_vocab);
 /* Logprob that the fake reports for a token after a history (a made-up number below 0). */
 float fake_logprob(const int32_t *history, uint32_t n, int32_t token);
+float fake_chain_logprob(uint64_t chain, int32_t token);
 uint64_t fake_steps(const struct backend *be);
 uint64_t fake_tag_mismatches(const struct backend *be); /* must stay 0 */
 const char *fake_mismatch(const struct backend *be); /* the first one in words, "" none */
