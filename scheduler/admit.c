@@ -167,8 +167,6 @@ static enum look look(struct sched *s, struct req *q)
     struct seq *first;
     if (q->r->n_choices > s->limits.max_running - s->n_slots_held)
         return LOOK_FULL;
-    if (room_oversize(s, req_positions(q->r)) && s->active)
-        return LOOK_FULL;
     q->look_epoch = s->epoch;
     if (!q->seq) {
         struct kv_domain domain = s->memory.domain;

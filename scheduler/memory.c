@@ -94,10 +94,13 @@ static bool ample(struct sched *s)
         most.n[g] = 2 * s->n_running + s->limits.max_batch_tokens / s->layout.n_slots + 1;
     if (s->n_parked > 0 || !room_covers(s, &most, &none))
         return false;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        if (s->running[i]->n_staged > 0)
+            return false;
+        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv);
+    }
     s->next_need = most;
     s->n_stalled = 0;
-    for (uint32_t i = 0; i < s->n_running; i++)
-        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv);
     return true;
 }
 
@@ -132,7 +135,7 @@ static bool is_none(const struct kv_need *need)
 /* Marks who has room. *want: frames for all of them together. */
 static bool grant(struct sched *s, struct kv_need *want)
 {
-    uint32_t left = s->limits.max_batch_tokens;
+    uint32_t left = s->limits.max_batch_tokens, staged = s->be->limits.max_staged;
     struct kv_need sum = oldest_need(s), none = {{0}};
     bool all = room_covers(s, &sum, &none);
     *want = sum;
@@ -140,16 +143,18 @@ static bool grant(struct sched *s, struct kv_need *want)
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
         q->granted = false;
-        if (!kv_seq_resident(&q->kv))
+        if (!kv_seq_resident(&q->kv) || q->n_staged > staged)
             continue;
         struct kv_need need = rows_need(s, q, next_rows(s, q, &left));
         *want = room_add(*want, need);
         /* What an older one waits for is not for a younger one to take. */
         q->granted = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
-        if (q->granted)
+        if (q->granted) {
             sum = room_add(sum, need);
-        else
+            staged -= q->n_staged;
+        } else {
             s->n_stalled++;
+        }
     }
     s->next_need = *want;
     return all && s->n_stalled == 0;
@@ -204,7 +209,7 @@ static struct seq *pick_victim(const struct sched *s)
     struct victim best_is = {0};
     for (uint32_t i = oldest_is_parked(s) ? 0 : 1; i < s->n_running; i++) {
         struct seq *q = s->running[i];
-        if (q->kv.reserves || !kv_seq_resident(&q->kv) || q->kv.t[0].n_paged > 0)
+        if (q->kv.reserves || !kv_seq_resident(&q->kv))
             continue;
         struct victim is = victim_of(q);
         if (!best || rather(&is, &best_is)) {
@@ -239,7 +244,6 @@ static bool drop_youngest_parked(struct sched *s)
         if (park_blocks(q) == 0)
             continue;
         park_drop(s, q);
-        gauges_preempted(s, PREEMPT_RECOMPUTE);
         return true;
     }
     return false;
@@ -309,9 +313,15 @@ static void spill_ahead(struct sched *s)
     }
 }
 
+/* After a copy failed: who lost a block computes again, and so does who would wait for ever for frames
+ * that were to come free. */
 static void drop_lost(struct sched *s)
 {
     s->has_lost = false;
+    for (uint32_t i = s->n_parked; i > 0; i--) {
+        if (kv_seq_dirty(s->kv, &s->parked[i - 1]->kv) > 0)
+            park_drop(s, s->parked[i - 1]);
+    }
     for (uint32_t i = s->n_running; i > 0; i--) {
         if (s->running[i - 1]->kv.lost)
             park_seq(s, s->running[i - 1]);

@@ -36,7 +36,7 @@ bool room_oversize(const struct sched *s, uint32_t n_positions)
  * read as many from the spill file in one step. */
 static bool stages(const struct sched *s, uint32_t n_blocks)
 {
-    uint32_t kept = blocks_for(s, most_rows(s)) + SCHED_PAGE_TURN; /* frames for what is written */
+    uint32_t kept = blocks_for(s, most_rows(s)) + 2; /* frames for what is written */
     uint32_t n_host = s->memory.arena->group[0].n_host;
     if (s->n_frames[0] <= kept)
         return false;
@@ -62,18 +62,18 @@ bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, u
     bool promised = reserves || never_preempts(s);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         uint32_t n = group_worst(s, g, &one, n_prompt, max_tokens, n_choices, promised);
-        uint32_t most = s->n_frames[g] + (promised ? 0 : s->n_slots_total[g]);
+        /* Unless all is promised, one choice at a time is enough: the others are parked. */
+        uint32_t must = promised ? n : one.n[g];
+        bool paged = !promised && g == 0 && !s->layout.group[0].window;
         worst->n[g] = n;
-        bool alone =
-            one.n[g] <= s->n_frames[g] || (!promised && g == 0 && n_choices == 1 &&
-                                           !s->layout.group[0].window && stages(s, one.n[0]));
-        if (n <= most && alone)
+        if (must <= s->n_frames[g] || (paged && stages(s, must)))
             continue;
         err_set_field(e, ERR_CONTEXT_LENGTH, "prompt", "context_length_exceeded",
                       "prompt of %u tokens, max_tokens %u and n %u need %u KV blocks of %u "
                       "tokens%s, there are %u",
-                      n_prompt, max_tokens, n_choices, n, s->layout.n_slots,
-                      promised ? " reserved" : "", n > most ? most : s->n_frames[g]);
+                      n_prompt, max_tokens, n_choices, must, s->layout.n_slots,
+                      promised ? " reserved" : "",
+                      s->n_frames[g] + (paged ? s->n_slots_total[g] : 0));
         return false;
     }
     return true;

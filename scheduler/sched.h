@@ -27,7 +27,7 @@ enum {
     SCHED_BROKEN_AFTER = 3, /* failed steps in a row */
     SCHED_RETRY_MAX_S = 60,
     SCHED_IDLE_MS = 1000, /* longest sleep: the heartbeat's period */
-    SCHED_HORIZON = 128, /* rows ahead that admission keeps room for, per running sequence */
+    SCHED_HORIZON = 32, /* rows ahead that admission keeps room for, per running sequence */
     SCHED_RESUME_ROWS = 64, /* rows that a parked sequence finds room for when it comes back */
     SCHED_SPILL_TURN = 8, /* blocks a turn that are copied to a tier ahead of time */
     SCHED_PAGE_TURN =

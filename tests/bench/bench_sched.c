@@ -175,7 +175,7 @@ static void bench_request(uint32_t n)
         struct request *r = make_request(1024, 1);
         uint64_t t0 = now_ns();
         CHECK(sched_submit(s, r, NULL, &e) == OK);
-        while (s->n_queued || s->active || i + 1 > s->n_tickets)
+        while (s->queue || s->active || i + 1 > s->n_tickets)
             sched_turn(s);
         took[i] = now_ns() - t0;
         request_unref(r);

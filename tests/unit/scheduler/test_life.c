@@ -44,7 +44,7 @@ START_TEST(what_can_never_fit_is_refused_with_both_numbers)
     ck_assert(!sched_room(g.s, 0, 1, &room));
     ck_assert(sched_room(g.s, 399, 1, &room) == false); /* 25 blocks for the prompt alone */
     ck_assert(sched_room(g.s, 100, 2, &room));
-    ck_assert_uint_eq(room, 109); /* 6 shared and 2 times 7 blocks */
+    ck_assert_uint_eq(room, 221); /* 20 blocks for one choice at a time */
     request_unref(r);
     rig_release(&g);
 }
@@ -331,6 +331,7 @@ START_TEST(a_big_request_is_passed_a_bounded_number_of_times)
     struct rig g;
     struct rig_options opt = rig_defaults();
     opt.n_blocks = 32;
+    opt.limits.reserve = SCHED_RESERVE_MAX;
     rig_init(&g, &opt);
     struct request *holder = rig_random(&g, 1, 16, 300), *big = rig_random(&g, 2, 400, 100);
     rig_submit(&g, holder); /* 20 of 32 blocks */
