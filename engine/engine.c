@@ -237,8 +237,7 @@ const struct chat_template *engine_template(const struct engine *en)
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e)
 {
-    enum kv_dtype d = s->kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    return kv_layout_of_model(&en->h, (uint32_t)s->kv_block_tokens, d, d, out, e);
+    return kv_layout_of_settings(&en->h, s, out, e);
 }
 
 enum status engine_backend(struct engine *en, struct kv_arena *arena,

@@ -206,8 +206,9 @@ static void load(void *arg)
 
 static void set_info_metrics(struct app *a)
 {
-    char labels[256];
+    char labels[256], kv_types[KV_DTYPES_CAP];
     const struct engine_info *info = engine_info(a->engine);
+    kv_layout_dtypes(&a->layout, kv_types);
     snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", a->version, info->cpu_level,
              info->architecture);
     metrics_set(a->metrics, METRIC_BUILD_INFO, labels, 1);
@@ -215,7 +216,7 @@ static void set_info_metrics(struct app *a)
              "%u\x1f%s\x1f"
              "False\x1f"
              "0\x1f%u",
-             a->layout.n_slots, kv_dtype_name(a->layout.dtype_k), a->plan.n_blocks);
+             a->layout.n_slots, kv_types, a->plan.n_blocks);
     metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
     metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
     metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->arena.n_bytes);
@@ -263,16 +264,16 @@ static void print_banner(const struct app *a)
 {
     const struct engine_info *info = engine_info(a->engine);
     const struct settings *set = a->set;
-    char url[128];
+    char url[128], kv_types[KV_DTYPES_CAP];
     print_url(a, url, sizeof(url));
+    kv_layout_dtypes(&a->layout, kv_types);
     printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
            a->alias.item[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
            a->plan.max_context);
     printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
            info->cpu_available, info->n_threads, info->activations);
     printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->plan.n_blocks,
-           a->layout.n_slots, kv_dtype_name(a->layout.dtype_k),
-           (double)a->arena.n_bytes / (1 << 30), a->plan.why);
+           a->layout.n_slots, kv_types, (double)a->arena.n_bytes / (1 << 30), a->plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",
            (long long)set->sched_max_running, (long long)set->sched_max_queued,

@@ -96,9 +96,7 @@ static void load(struct run *r, const char *path)
     if (pool_new(n_threads, r->set.cpu_pin, &r->pool, &e) != OK ||
         cpu_model_load(r->g, &h, &w, r->pool, &r->m, &e) != OK)
         die(&e);
-    enum kv_dtype dtype = r->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    if (kv_layout_of_model(&h, (uint32_t)r->set.kv_block_tokens, dtype, dtype, &r->layout, &e) !=
-        OK)
+    if (kv_layout_of_settings(&h, &r->set, &r->layout, &e) != OK)
         die(&e);
     r->blocks_a_seq = (r->n_ids + r->layout.n_slots - 1) / r->layout.n_slots;
     uint32_t n_blocks = r->blocks_a_seq * (1 + r->company);
