@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-static _Thread_local uint64_t n_allocs;
+static _Thread_local uint64_t n_allocs, n_alloc_bytes;
 static _Thread_local uint64_t fail_in;
 
 static void *must(void *p, size_t n_bytes)
@@ -15,44 +15,50 @@ static void *must(void *p, size_t n_bytes)
     return p;
 }
 
-static bool fails_now(void)
+static void count(size_t n_bytes)
 {
     n_allocs++;
+    n_alloc_bytes += n_bytes;
+}
+
+static bool fails_now(size_t n_bytes)
+{
+    count(n_bytes);
     return fail_in && --fail_in == 0;
 }
 
 void *mem_alloc(size_t n_bytes)
 {
-    n_allocs++;
+    count(n_bytes);
     return must(malloc(n_bytes ? n_bytes : 1), n_bytes);
 }
 
 void *mem_zalloc(size_t n_bytes)
 {
-    n_allocs++;
+    count(n_bytes);
     return must(calloc(1, n_bytes ? n_bytes : 1), n_bytes);
 }
 
 void *mem_realloc(void *p, size_t n_bytes)
 {
-    n_allocs++;
+    count(n_bytes);
     return must(realloc(p, n_bytes ? n_bytes : 1), n_bytes);
 }
 
 void *mem_try_alloc(size_t n_bytes)
 {
-    return fails_now() ? NULL : malloc(n_bytes ? n_bytes : 1);
+    return fails_now(n_bytes) ? NULL : malloc(n_bytes ? n_bytes : 1);
 }
 
 void *mem_try_zalloc(size_t n_bytes)
 {
-    return fails_now() ? NULL : calloc(1, n_bytes ? n_bytes : 1);
+    return fails_now(n_bytes) ? NULL : calloc(1, n_bytes ? n_bytes : 1);
 }
 
 void *mem_aligned(size_t alignment, size_t n_bytes)
 {
     size_t rounded;
-    if (fails_now() || !mem_add_ok(n_bytes ? n_bytes : 1, alignment - 1, &rounded))
+    if (fails_now(n_bytes) || !mem_add_ok(n_bytes ? n_bytes : 1, alignment - 1, &rounded))
         return NULL;
     return aligned_alloc(alignment, rounded & ~(alignment - 1));
 }
@@ -96,6 +102,11 @@ bool mem_add_ok(size_t a, size_t b, size_t *sum)
 uint64_t mem_thread_allocs(void)
 {
     return n_allocs;
+}
+
+uint64_t mem_thread_bytes(void)
+{
+    return n_alloc_bytes;
 }
 
 void mem_fail_after(uint64_t n)

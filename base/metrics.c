@@ -322,14 +322,19 @@ static void render_histogram(const struct metric_desc *d, const struct series *s
     buf_printf(out, "%llu\n", (unsigned long long)total);
 }
 
-static void render_metric(const struct metric *m, const char *const_labels, struct buf *out)
+static void add_head(const struct metric_desc *d, struct buf *out)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", d->name, d->help, d->name, kinds[d->kind]);
+}
+
+static void render_metric(const struct metric *m, const char *const_labels, struct buf *out)
+{
     const struct metric_desc *d = &m->desc;
     size_t n = atomic_load_explicit(&m->n_series, memory_order_acquire);
     if (n == 0)
         return;
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", d->name, d->help, d->name, kinds[d->kind]);
+    add_head(d, out);
     for (size_t i = 0; i < n; i++) {
         const struct series *s = atomic_load_explicit(&m->series[i], memory_order_relaxed);
         struct line_parts p = {d->name, "", const_labels, s->labels};
@@ -343,13 +348,36 @@ static void render_metric(const struct metric *m, const char *const_labels, stru
     }
 }
 
-void metrics_render(const struct metrics *m, struct buf *out)
+/* The lock guards the text of the constant labels only; values stay lock-free. */
+static char *copy_const_labels(const struct metrics *m)
 {
-    /* The lock guards the text of the constant labels only; values stay lock-free. */
     struct mutex *lock = (struct mutex *)&m->lock;
     mutex_lock(lock);
-    char *const_labels = mem_strdup(m->const_labels);
+    char *text = mem_strdup(m->const_labels);
     mutex_unlock(lock);
+    return text;
+}
+
+void metrics_render_value(const struct metrics *m, int id, const char *label_values, double value,
+                          bool first, struct buf *out)
+{
+    CHECK(id >= 0 && (size_t)id < m->n);
+    const struct metric_desc *d = &m->metrics[id].desc;
+    CHECKF(d->kind != METRIC_HISTOGRAM, "%s is a histogram", d->name);
+    char *const_labels = copy_const_labels(m), *labels = label_text(d->labels, label_values);
+    struct line_parts p = {d->name, "", const_labels, labels};
+    if (first)
+        add_head(d, out);
+    add_line_start(out, &p, NULL);
+    add_number(out, value);
+    buf_add_char(out, '\n');
+    mem_free(const_labels);
+    mem_free(labels);
+}
+
+void metrics_render(const struct metrics *m, struct buf *out)
+{
+    char *const_labels = copy_const_labels(m);
     for (size_t i = 0; i < m->n; i++)
         render_metric(&m->metrics[i], const_labels, out);
     mem_free(const_labels);

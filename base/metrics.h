@@ -7,6 +7,7 @@
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,9 @@ void metrics_observe(struct metrics *m, int id, const char *label_values, double
 void metrics_observe_n(struct metrics *m, int id, const char *label_values, double value,
                        uint64_t n);
 double metrics_value(const struct metrics *m, int id, const char *label_values); /* for tests */
+/* One line of a counter or gauge whose values are kept elsewhere; first: with HELP and TYPE before it. */
+void metrics_render_value(const struct metrics *m, int id, const char *label_values, double value,
+                          bool first, struct buf *out);
 void metrics_render(const struct metrics *m, struct buf *out); /* text/plain; version=0.0.4 */
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "config/option_table.h"
 
 enum { MAX_NAME = 64, MAX_FILE_BYTES = 1 << 20 };
@@ -30,31 +31,6 @@ static enum status set_from(struct source *src, const struct option *o, const ch
 }
 
 /* ---- the nearest name ---- */
-
-/* Edits (insert, delete, replace) from a to b; names beyond MAX_NAME count as far away. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t n_a = strlen(a), n_b = strlen(b);
-    if (n_a > MAX_NAME || n_b > MAX_NAME)
-        return SIZE_MAX / 2;
-    size_t row[MAX_NAME + 1];
-    for (size_t j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t least = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < least)
-                least = row[j] + 1;
-            if (row[j - 1] + 1 < least)
-                least = row[j - 1] + 1;
-            row[j] = least;
-        }
-    }
-    return row[n_b];
-}
 
 /* "threads" is meant for "cpu.threads", however many edits that takes. */
 static bool ends_with_part(const char *name, const char *part)

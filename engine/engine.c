@@ -153,7 +153,8 @@ static void log_problems(const struct buf *problems)
     }
 }
 
-static enum status load_weights(struct engine *en, const struct settings *s, struct err *e)
+/* All that comes before a weight is read. */
+static enum status bind_weights(struct engine *en, const struct settings *s, struct err *e)
 {
     struct buf problems = {0};
     enum status st = weights_bind(en->gguf, &en->h, &en->w, &problems, e);
@@ -167,10 +168,7 @@ static enum status load_weights(struct engine *en, const struct settings *s, str
     int64_t n = s->cpu_threads > 0 ? s->cpu_threads : thread_cpu_count();
     if (n > POOL_MAX_THREADS)
         n = POOL_MAX_THREADS;
-    st = pool_new((uint32_t)n, s->cpu_pin, &en->pool, e);
-    if (st != OK)
-        return st;
-    return cpu_model_load(en->gguf, &en->h, &en->w, en->pool, &en->model, e);
+    return pool_new((uint32_t)n, s->cpu_pin, &en->pool, e);
 }
 
 static enum status open_all(struct engine *en, const char *path, const struct settings *s,
@@ -184,8 +182,8 @@ static enum status open_all(struct engine *en, const char *path, const struct se
     if (st == OK)
         st = open_template(en, s->chat_template, e);
     if (st == OK)
-        st = load_weights(en, s, e);
-    return st;
+        st = bind_weights(en, s, e);
+    return st != OK ? st : cpu_model_load(en->gguf, &en->h, &en->w, en->pool, &en->model, e);
 }
 
 enum status engine_open(const char *path, const struct settings *s, struct engine **out,
@@ -239,14 +237,51 @@ const struct chat_template *engine_template(const struct engine *en)
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e)
 {
-    enum kv_dtype d = s->kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    return kv_layout_of_model(&en->h, (uint32_t)s->kv_block_tokens, d, d, out, e);
+    return kv_layout_of_settings(&en->h, s, out, e);
 }
 
 enum status engine_backend(struct engine *en, struct kv_arena *arena,
                            const struct kv_layout *layout, struct backend_limits limits,
                            struct backend **out, struct err *e)
 {
-    return cpu_backend_new(en->model, en->kernels, en->pool, en->activations, arena, layout, limits,
-                           out, e);
+    uint64_t before = mem_thread_bytes();
+    enum status st = cpu_backend_new(en->model, en->kernels, en->pool, en->activations, arena,
+                                     layout, limits, out, e);
+    en->info.scratch_bytes = mem_thread_bytes() - before;
+    return st;
+}
+
+/* A backend over nothing: made only to see what it allocates. */
+static enum status plan_backend(struct engine *en, struct backend_limits limits,
+                                struct engine_needs *out, struct err *e)
+{
+    struct kv_arena none = {.n_groups = out->layout.n_groups};
+    struct backend *be;
+    enum status st = engine_backend(en, &none, &out->layout, limits, &be, e);
+    if (st == OK)
+        be->ops->close(be);
+    return st;
+}
+
+enum status engine_plan(const char *path, const struct settings *s, struct backend_limits limits,
+                        struct engine_needs *out, struct err *e)
+{
+    struct engine *en = mem_zalloc(sizeof *en);
+    en->activations = s->cpu_activations;
+    enum status st = gguf_open(path, &en->gguf, e);
+    if (st == OK)
+        st = hparams_read(en->gguf, &en->h, e);
+    if (st == OK)
+        st = bind_weights(en, s, e);
+    if (st == OK) {
+        en->model = cpu_model_plan(&en->h, &en->w);
+        fill_info(en);
+        st = engine_kv_layout(en, s, &out->layout, e);
+    }
+    if (st == OK)
+        st = plan_backend(en, limits, out, e);
+    out->info = en->info;
+    out->scratch_bytes = en->info.scratch_bytes;
+    engine_close(en);
+    return st;
 }

@@ -30,6 +30,7 @@ struct engine_info {
     uint64_t n_params;
     uint64_t tensor_bytes; /* bytes of all tensors in the file */
     uint64_t weight_bytes; /* bytes resident after repacking */
+    uint64_t scratch_bytes; /* of the backend; 0 before engine_backend */
     bool has_template;
     /* general.sampling.*: NaN / -1 when the file has none */
     float sampling_temperature, sampling_top_p, sampling_min_p;
@@ -52,6 +53,15 @@ enum status engine_kv_layout(const struct engine *en, const struct settings *s,
 enum status engine_backend(struct engine *en, struct kv_arena *arena,
                            const struct kv_layout *layout, struct backend_limits limits,
                            struct backend **out, struct err *e);
+
+/* What serving a model would take, from the file's metadata: no weight is read. */
+struct engine_needs {
+    struct engine_info info; /* weight_bytes: as after loading */
+    struct kv_layout layout; /* under the settings */
+    uint64_t scratch_bytes; /* of the backend for these limits */
+};
+enum status engine_plan(const char *path, const struct settings *s, struct backend_limits limits,
+                        struct engine_needs *out, struct err *e);
 
 /* `millrace inspect`: prints facts and everything missing or unsupported. OK even when the model
  * cannot be served; an error only when the file cannot be read at all. */

@@ -103,6 +103,25 @@ static void print_rope(struct inspection *in)
     fputc('\n', in->out);
 }
 
+/* What the architecture does beyond the common layer, where it does. */
+static void print_features(struct inspection *in)
+{
+    const struct hparams *h = &in->h;
+    if (h->features & ARCH_LOCAL_LAYERS) {
+        uint32_t n_local = 0;
+        for (uint32_t i = 0; i < h->n_layers; i++)
+            n_local += h->local[i];
+        fprintf(in->out, "  %-24s %u positions in %u of %u layers, rope base %g there\n",
+                "sliding window", h->window, n_local, h->n_layers, (double)h->rope_base_local);
+    }
+    if (h->features & (ARCH_QK_NORM | ARCH_POST_NORM))
+        fprintf(in->out, "  %-24s %s%s%s\n", "norms besides",
+                h->features & ARCH_QK_NORM ? "heads of q and k" : "",
+                h->features & ARCH_QK_NORM && h->features & ARCH_POST_NORM ? ", " : "",
+                h->features & ARCH_POST_NORM ? "what attention and feed-forward add" : "");
+    fprintf(in->out, "  %-24s %s\n", "gate", h->features & ARCH_GELU ? "gelu" : "silu");
+}
+
 static void print_sampling(struct inspection *in)
 {
     const struct hparams *h = &in->h;
@@ -129,6 +148,7 @@ static void print_hparams(struct inspection *in)
     print_whole(in, "context length", h->n_ctx_train);
     print_real(in, "rms epsilon", (double)h->rms_eps);
     print_rope(in);
+    print_features(in);
     fprintf(in->out, "  %-24s %s\n", "output matrix",
             h->tied_embeddings ? "the embeddings" : "its own");
     print_sampling(in);

@@ -7,5 +7,9 @@
 
 enum status kv_layout_of_model(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
                                enum kv_dtype dtype_v, struct kv_layout *out, struct err *e);
+/* The same under kv.block_tokens, kv.dtype, kv.dtype_k and kv.dtype_v. */
+struct settings;
+enum status kv_layout_of_settings(const struct hparams *h, const struct settings *s,
+                                  struct kv_layout *out, struct err *e);
 
 #endif

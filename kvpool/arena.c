@@ -24,10 +24,10 @@ static uint8_t *map_aligned(size_t n_bytes)
     return map + head;
 }
 
-enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
+enum status kv_arena_plan(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
                           const uint32_t *n_host, struct err *e)
 {
-    size_t at[KV_MAX_GROUPS], n_bytes = 0;
+    size_t n_bytes = 0;
     *a = (struct kv_arena){.n_groups = l->n_groups};
     for (uint32_t g = 0; g < l->n_groups; g++) {
         struct kv_arena_group *to = &a->group[g];
@@ -36,7 +36,6 @@ enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const u
         CHECK(n_frames[g] >= 1);
         *to = (struct kv_arena_group){
             .block_bytes = l->group[g].block_bytes, .n_frames = n_frames[g], .n_host = host};
-        at[g] = n_bytes;
         if (host > UINT32_MAX - n_frames[g] ||
             !mem_mul_ok(n_frames[g] + host, to->block_bytes, &group_bytes) ||
             !mem_add_ok(n_bytes, group_bytes, &n_bytes) ||
@@ -45,12 +44,25 @@ enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const u
                            n_frames[g], to->block_bytes);
     }
     a->n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    return OK;
+}
+
+enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
+                          const uint32_t *n_host, struct err *e)
+{
+    enum status st = kv_arena_plan(a, l, n_frames, n_host, e);
+    if (st != OK)
+        return st;
     a->map = map_aligned(a->n_bytes);
     if (!a->map)
         return err_set(e, ERR_NO_MEMORY, "kv arena of %zu bytes: %s", a->n_bytes, strerror(errno));
     madvise(a->map, a->n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
-    for (uint32_t g = 0; g < l->n_groups; g++)
-        a->group[g].base = a->map + at[g];
+    uint8_t *at = a->map;
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        struct kv_arena_group *to = &a->group[g];
+        to->base = at;
+        at += (to->n_frames + (size_t)to->n_host) * to->block_bytes;
+    }
     return OK;
 }
 

@@ -31,6 +31,9 @@ struct kv_arena {
  * touch). ERR_NO_MEMORY when mmap fails. */
 enum status kv_arena_init(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
                           const uint32_t *n_host, struct err *e);
+/* Only the sizes: n_bytes is what kv_arena_init would map. */
+enum status kv_arena_plan(struct kv_arena *a, const struct kv_layout *l, const uint32_t *n_frames,
+                          const uint32_t *n_host, struct err *e);
 void kv_arena_release(struct kv_arena *a);
 
 /* phys < n_frames + n_host. */

@@ -224,7 +224,7 @@ bool kv_seq_claim(struct kv_cache *c, struct kv_seq *s, const struct kv_need *ne
         c->group[k].n_promised += need->n[k];
         s->claim.n[k] += need->n[k];
     }
-    s->reserves = true;
+    kvc_set_reserve(c, s);
     return true;
 }
 
@@ -233,6 +233,26 @@ void kv_seq_claim_trim(struct kv_cache *c, struct kv_seq *s, const struct kv_nee
     for (uint32_t k = 0; k < c->n_groups; k++) {
         if (s->claim.n[k] > keep->n[k])
             kvc_draw(c, s, k, s->claim.n[k] - keep->n[k]);
+    }
+    kvc_set_reserve(c, s);
+}
+
+void kvc_set_reserve(struct kv_cache *c, struct kv_seq *s)
+{
+    for (uint32_t k = 0; k < c->n_groups; k++) {
+        uint32_t held = s->t[k].n - s->t[k].first;
+        s->reserve.n[k] = s->claim.n[k] > 0 ? held + s->claim.n[k] : 0;
+    }
+}
+
+void kvc_refill(struct kv_cache *c, struct kv_seq *s)
+{
+    for (uint32_t k = 0; k < c->n_groups; k++) {
+        uint32_t has = s->t[k].n - s->t[k].first + s->claim.n[k], room = kv_room(c, k);
+        uint32_t lacks = s->reserve.n[k] > has ? s->reserve.n[k] - has : 0;
+        uint32_t more = lacks < room ? lacks : room;
+        s->claim.n[k] += more;
+        c->group[k].n_promised += more;
     }
 }
 

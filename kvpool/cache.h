@@ -112,8 +112,9 @@ struct kv_seq {
     bool runs;
     bool lost; /* a copy of one of its blocks failed: drop and compute again */
     uint32_t n_loading; /* of its blocks that are on their way back into frames */
-    bool reserves; /* a claim was made: frames that slide out of its windows go back to it */
     struct kv_need claim; /* frames promised to it (kv_seq_claim) and not yet taken */
+    struct kv_need
+        reserve; /* held blocks and claim together, as of its last claim or trim; 0 none */
     struct kv_seq *prev, *next; /* all sequences of the cache */
     /* for kvpool's own use */
     struct kv_seq *load_prev, *load_next; /* all that wait for loads */
@@ -152,9 +153,10 @@ struct kv_need kv_seq_need(const struct kv_cache *c, const struct kv_seq *s, uin
 struct kv_need kv_need_of(const struct kv_cache *c, uint32_t n_tokens, uint32_t n_rows);
 bool kv_fits(const struct kv_cache *c, const struct kv_need *need);
 /* Promises frames to s (kv_reserve) beyond those it has been promised; growth takes from the promise
- * first. While s has made a claim, frames that slide out of its windows (and nobody else holds) are
- * promised to it again, so that kv_need_of()'s number for a window group is enough for all its life.
- * False and nothing changed: not so many. */
+ * first. From then on held blocks and promise are kept at what they are together now: frames that slide
+ * out of its windows are promised to it again (from the room, at once or, when others still hold them, as
+ * soon as there is room at a retire), so that kv_need_of()'s number for a window group is enough for all
+ * its life. False and nothing changed: not so many. */
 bool kv_seq_claim(struct kv_cache *c, struct kv_seq *s, const struct kv_need *need);
 void kv_seq_claim_trim(struct kv_cache *c, struct kv_seq *s, const struct kv_need *keep);
 
@@ -223,7 +225,7 @@ static inline struct kv_need kv_seq_absent(const struct kv_cache *c, const struc
 {
     return kv_seq_absent_paged(c, s, 0);
 }
-/* Frames that nobody could take now and everybody could if s were dropped. */
+/* Frames that nobody could take now and everybody could at once if s were dropped. */
 struct kv_need kv_seq_private(const struct kv_cache *c, const struct kv_seq *s);
 /* Queues copies to a tier of up to n_max blocks of s that have no slot yet, oldest position first: while
  * s runs, retired full blocks of groups without a window; when it is parked all, the open one too.

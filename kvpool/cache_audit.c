@@ -31,7 +31,8 @@
  *       holds those that have some
  *   I20 announcements: each belongs to one live sequence, lies behind what that has published, in order,
  *       and is in its bucket; with the free ones they are max_pending
- *   I21 n_published * n_slots <= n_retired; n_hit <= n_retired; claims of sequences that made none are 0
+ *   I21 n_published * n_slots <= n_retired; n_hit <= n_retired; a claim and what is held are no more than
+ *       the reserve
  *
  * A new broken invariant gets the next number. */
 #include <string.h>
@@ -380,8 +381,10 @@ static enum status audit_seq(struct walk *w, const struct kv_seq *s)
         w->count = (struct count *)w->c->audit + w->g->flat0;
         if (audit_table(w, s, &n_waits) != OK)
             return ERR_INTERNAL;
-        if (s->claim.n[w->k] > 0 && !s->reserves)
-            return BROKEN(w, "I21: %u frames promised to one that claimed none", s->claim.n[w->k]);
+        if (s->claim.n[w->k] > 0 &&
+            s->claim.n[w->k] + s->t[w->k].n - s->t[w->k].first > s->reserve.n[w->k])
+            return BROKEN(w, "I21: %u frames promised beyond a reserve of %u", s->claim.n[w->k],
+                          s->reserve.n[w->k]);
     }
     for (const struct kv_seq *l = w->c->loading; l; l = l->load_next)
         in_list += l == s;

@@ -308,6 +308,7 @@ uint32_t kv_seq_adopt(struct kv_cache *c, struct kv_seq *s, const int32_t *token
     s->key = h.key;
     s->n_published = h.n;
     s->n_tokens = s->n_retired = s->n_hit = h.n * c->n_slots;
+    kvc_set_reserve(c, s);
     c->n_hit_tokens += s->n_hit;
     return s->n_hit;
 }

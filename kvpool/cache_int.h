@@ -134,6 +134,10 @@ struct kv_cache {
 
 /* ---- cache.c ---- */
 uint32_t kvc_avail(const struct kvc_group *g); /* frames that can be had, promised ones counted */
+/* Promises frames again up to s's reserve, as far as there is room. */
+void kvc_refill(struct kv_cache *c, struct kv_seq *s);
+/* s's reserve is what it holds and has been promised now. */
+void kvc_set_reserve(struct kv_cache *c, struct kv_seq *s);
 /* Draws up to n frames from s's promise: they count as room now. */
 void kvc_draw(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint32_t n);
 

@@ -60,18 +60,6 @@ void kvc_leave(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint32_t i)
     kvc_settle(c, &c->group[group], b);
 }
 
-/* The same; a frame that anybody could take now is promised to s again. */
-static void leave_to_claim(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint32_t i)
-{
-    struct kvc_group *g = &c->group[group];
-    uint32_t before = kvc_avail(g);
-    kvc_leave(c, s, group, i);
-    if (s->reserves && kvc_avail(g) > before) {
-        g->n_promised++;
-        s->claim.n[group]++;
-    }
-}
-
 static void add_entry(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint32_t block)
 {
     struct kv_table *t = &s->t[group];
@@ -217,7 +205,7 @@ static void slide(struct kv_cache *c, struct kv_seq *s, uint32_t group)
     if (c->fault == KVC_FAULT_WINDOW_FIRST && first > 0 && first < t->n)
         first++;
     for (; t->first < first; t->first++)
-        leave_to_claim(c, s, group, t->first);
+        kvc_leave(c, s, group, t->first);
 }
 
 void kv_seq_retire(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, bool finite)
@@ -237,6 +225,7 @@ void kv_seq_retire(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, 
         kvc_publish(c, s, tokens, s->n_retired / c->n_slots);
     for (uint32_t k = 0; k < c->n_groups; k++)
         slide(c, s, k);
+    kvc_refill(c, s);
 }
 
 void kv_seq_undo(struct kv_cache *c, struct kv_seq *s)
@@ -254,12 +243,13 @@ void kv_seq_undo(struct kv_cache *c, struct kv_seq *s)
             if (i * c->n_slots < s->n_retired) {
                 kvc_set_filled(g, b, s->n_retired - i * c->n_slots);
             } else {
-                leave_to_claim(c, s, k, i);
+                kvc_leave(c, s, k, i);
                 t->n--;
             }
         }
     }
     s->n_tokens = s->n_retired;
+    kvc_refill(c, s);
 }
 
 /* ---- forks and release ---- */
@@ -309,5 +299,5 @@ void kv_seq_drop(struct kv_cache *c, struct kv_seq *s)
     s->n_tokens = s->n_retired = s->n_hit = s->n_published = 0;
     s->key = s->root;
     s->publishes = c->prefix;
-    s->runs = s->lost = s->reserves = false;
+    s->runs = s->lost = false;
 }

@@ -49,7 +49,10 @@ struct kv_need kv_seq_private(const struct kv_cache *c, const struct kv_seq *s)
         const struct kv_table *t = &s->t[k];
         for (uint32_t i = t->first; i < t->n; i++) {
             const struct kvc_block *b = kvc_look(c, s, k, i);
-            need.n[k] += b->ref == 1 && b->frame != KV_NO_BLOCK && b->list != KVC_PARKED;
+            bool late = b->pin > 0 || b->job == KVC_SPILL_OUT || b->job == KVC_LOAD_OUT;
+            bool had = b->frame == KV_NO_BLOCK || b->list == KVC_PARKED;
+            bool alone = b->n_run == (s->runs && t->phys[i] == b->frame);
+            need.n[k] += !late && !had && alone && (b->ref == 1 || kvc_stored(b));
         }
     }
     return need;

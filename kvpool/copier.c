@@ -3,7 +3,8 @@
  * Places are used round robin, so that cursors say everything:
  *   n_answered <= n_pushed   the owner's
  *   n_done <= n_pushed       the thread's: jobs whose run has returned
- * A place is free again when it was answered and run has returned: min(n_answered, n_done) of them. */
+ * A place is free again when it was answered and run has returned: min(n_answered, n_done) of them.
+ * */
 #include "kvpool/copier.h"
 
 #include <stdatomic.h>
@@ -26,7 +27,7 @@ struct kv_copier {
     struct kv_copier_options o;
     struct kv_ticket *ticket; /* owns [max_jobs] */
     uint8_t *job; /* owns [max_jobs][job_bytes] */
-    uint64_t n_answered, n_late; /* owner only */
+    uint64_t n_answered; /* owner only */
     atomic_uint_fast64_t n_pushed; /* written by the owner */
     atomic_uint_fast64_t n_done; /* written by the thread */
     atomic_bool asleep; /* the thread waits or is about to */
@@ -179,7 +180,7 @@ uint64_t kv_copier_deadline_ns(const struct kv_copier *c)
     return ticket_at(c, c->n_answered)->deadline_ns;
 }
 
-bool kv_copier_pop(struct kv_copier *c, void *job, bool *ok)
+bool kv_copier_pop(struct kv_copier *c, void *job, enum kv_copy_end *end)
 {
     /* Cleared before the look at n_done, so that a job done after that look wakes again. */
     atomic_store(&c->woken, false);
@@ -188,22 +189,16 @@ bool kv_copier_pop(struct kv_copier *c, void *job, bool *ok)
         return false;
     struct kv_ticket *t = ticket_at(c, i);
     if (i < atomic_load(&c->n_done)) {
-        *ok = atomic_load(&t->state) == TICKET_DONE;
+        *end = atomic_load(&t->state) == TICKET_DONE ? KV_COPY_DONE : KV_COPY_FAILED;
     } else {
         if (!t->deadline_ns || clock_ns() < t->deadline_ns ||
             !ticket_move(t, TICKET_WAITING, TICKET_GIVEN_UP))
             return false;
-        *ok = false;
-        c->n_late++;
+        *end = KV_COPY_LATE;
     }
     memcpy(job, job_at(c, i), c->o.job_bytes);
     c->n_answered = i + 1;
     return true;
-}
-
-uint64_t kv_copier_late(const struct kv_copier *c)
-{
-    return c->n_late;
 }
 
 bool kv_copier_step(struct kv_copier *c)

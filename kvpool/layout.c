@@ -14,6 +14,8 @@
  * a weighted sum of values is rotated back. */
 #include "kvpool/layout.h"
 
+#include <stdio.h>
+
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -142,6 +144,14 @@ const char *kv_dtype_name(enum kv_dtype d)
     static const char *const name[KV_N_DTYPES] = {"f16", "bf16", "f32", "q8", "q4"};
     CHECK(d < KV_N_DTYPES);
     return name[d];
+}
+
+void kv_layout_dtypes(const struct kv_layout *l, char out[KV_DTYPES_CAP])
+{
+    if (l->dtype_k == l->dtype_v)
+        snprintf(out, KV_DTYPES_CAP, "%s", kv_dtype_name(l->dtype_k));
+    else
+        snprintf(out, KV_DTYPES_CAP, "%s/%s", kv_dtype_name(l->dtype_k), kv_dtype_name(l->dtype_v));
 }
 
 double kv_layout_bytes_per_token(const struct kv_layout *l)

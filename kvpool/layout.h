@@ -59,6 +59,9 @@ enum status kv_layout_init_plain(struct kv_layout *l, uint32_t n_layers, uint32_
                                  uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype,
                                  struct err *e);
 const char *kv_dtype_name(enum kv_dtype d);
+/* The types' names: one when K and V agree, else "K/V". */
+enum { KV_DTYPES_CAP = 16 };
+void kv_layout_dtypes(const struct kv_layout *l, char out[KV_DTYPES_CAP]);
 double kv_layout_bytes_per_token(const struct kv_layout *l); /* all groups */
 /* Bytes of blocks that a sequence of n_tokens holds between steps, windows slid; and how many tokens a
  * sequence can have in n_bytes (a multiple of n_slots; UINT64_MAX when windows alone decide). */

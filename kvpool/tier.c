@@ -1,8 +1,8 @@
 /* RAM and file tiers and their threads; see tier.h.
  *
- * File: per group a run of slots, each block_bytes rounded up to KV_TIER_ALIGN, as O_DIRECT wants it.
- * Blocks of the arena are aligned to 64 bytes only, so that a copy goes through a bounce buffer: one
- * memcpy more, a tenth of the write, and what lets a hanging job be given up. */
+ * File: per group a run of slots, each block_bytes rounded up to KV_TIER_ALIGN, as O_DIRECT wants
+ * it. Blocks of the arena are aligned to 64 bytes only, so that a copy goes through a bounce
+ * buffer: one memcpy more, a tenth of the write, and what lets a hanging job be given up. */
 #include "kvpool/tier.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kvpool/copier.h"
+#include "kvpool/file.h"
 
 enum { READ_CHUNK_BYTES = 16384 };
 
@@ -55,14 +56,6 @@ static bool take_one(atomic_uint *n)
     return false;
 }
 
-/* Only one thread writes each mean. */
-static void measure(_Atomic double *mean, uint64_t t0_ns, size_t n_bytes)
-{
-    double now = (double)(clock_ns() - t0_ns) / (double)n_bytes;
-    double old = atomic_load_explicit(mean, memory_order_relaxed);
-    atomic_store_explicit(mean, old > 0 ? old + (now - old) / 16 : now, memory_order_relaxed);
-}
-
 /* ---- RAM ---- */
 
 static bool run_ram(void *arg, const void *job_, struct kv_ticket *ticket)
@@ -76,42 +69,11 @@ static bool run_ram(void *arg, const void *job_, struct kv_ticket *ticket)
     uint8_t *slot = kv_block_ptr(t->o.arena, job->group, g->n_frames + job->slot);
     uint64_t t0_ns = clock_ns();
     memcpy(job->load ? frame : slot, job->load ? slot : frame, g->block_bytes);
-    measure(&t->shared->ram_ns_byte, t0_ns, g->block_bytes);
+    kv_measure(&t->shared->ram_ns_byte, t0_ns, g->block_bytes);
     return true;
 }
 
 /* ---- file ---- */
-
-/* All n bytes, or false with errno. */
-static bool write_all(int fd, const uint8_t *p, size_t n, uint64_t at)
-{
-    while (n > 0) {
-        ssize_t done = pwrite(fd, p, n, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0) {
-            errno = done == 0 ? ENOSPC : errno;
-            return false;
-        }
-        p += done, n -= (size_t)done, at += (uint64_t)done;
-    }
-    return true;
-}
-
-static bool read_all(int fd, uint8_t *p, size_t n, uint64_t at)
-{
-    while (n > 0) {
-        ssize_t done = pread(fd, p, n, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0) {
-            errno = done == 0 ? EIO : errno;
-            return false;
-        }
-        p += done, n -= (size_t)done, at += (uint64_t)done;
-    }
-    return true;
-}
 
 static uint64_t slot_at(const struct kv_tier *t, uint32_t group, uint32_t file_slot)
 {
@@ -130,9 +92,9 @@ static bool spill(struct kv_tier *t, const struct kv_job *job, uint64_t at,
     if (t->o.before_io)
         t->o.before_io(t->o.before_io_arg);
     uint64_t t0_ns = clock_ns();
-    if (!write_all(t->fd, t->bounce, t->stride[job->group], at))
+    if (!kv_file_write(t->fd, t->bounce, t->stride[job->group], at))
         return false;
-    measure(&t->shared->file_write_ns_byte, t0_ns, n_bytes);
+    kv_measure(&t->shared->file_write_ns_byte, t0_ns, n_bytes);
     return true;
 }
 
@@ -142,10 +104,10 @@ static bool load(struct kv_tier *t, const struct kv_job *job, uint64_t at, struc
     if (t->o.before_io)
         t->o.before_io(t->o.before_io_arg);
     uint64_t t0_ns = clock_ns();
-    if (!read_all(t->fd, t->bounce, t->stride[job->group], at) || !kv_ticket_hold(ticket))
+    if (!kv_file_read(t->fd, t->bounce, t->stride[job->group], at) || !kv_ticket_hold(ticket))
         return false;
     memcpy(kv_block_ptr(t->o.arena, job->group, job->frame), t->bounce, n_bytes);
-    measure(&t->shared->file_read_ns_byte, t0_ns, n_bytes);
+    kv_measure(&t->shared->file_read_ns_byte, t0_ns, n_bytes);
     return true;
 }
 
@@ -166,7 +128,7 @@ static bool read_unaligned(int fd, uint8_t *dst, size_t n, uint64_t at)
     while (n > 0) {
         size_t skip = at % KV_TIER_ALIGN;
         size_t n_now = n < READ_CHUNK_BYTES - skip ? n : READ_CHUNK_BYTES - skip;
-        if (!read_all(fd, chunk, aligned_up(skip + n_now), at - skip))
+        if (!kv_file_read(fd, chunk, aligned_up(skip + n_now), at - skip))
             return false;
         memcpy(dst, chunk + skip, n_now);
         dst += n_now, n -= n_now, at += n_now;
@@ -186,7 +148,7 @@ enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_
         errno = EIO;
         ok = false;
     } else if (aligned || !t->direct) {
-        ok = read_all(t->fd, dst, n_bytes, at);
+        ok = kv_file_read(t->fd, dst, n_bytes, at);
     } else {
         ok = read_unaligned(t->fd, dst, n_bytes, at);
     }
@@ -347,9 +309,12 @@ static void count(struct kv_tier *t, const struct kv_done *done)
 
 bool kv_tier_pop(struct kv_tier *t, struct kv_done *done)
 {
-    if (!kv_copier_pop(t->ram, &done->job, &done->ok) &&
-        !(t->file && kv_copier_pop(t->file, &done->job, &done->ok)))
+    enum kv_copy_end end;
+    if (!kv_copier_pop(t->ram, &done->job, &end) &&
+        !(t->file && kv_copier_pop(t->file, &done->job, &end)))
         return false;
+    done->ok = end == KV_COPY_DONE;
+    t->stats.n_late += end == KV_COPY_LATE;
     count(t, done);
     return true;
 }
@@ -378,7 +343,6 @@ struct kv_tier_costs kv_tier_costs(const struct kv_tier *t)
 struct kv_tier_stats kv_tier_stats(const struct kv_tier *t)
 {
     struct kv_tier_stats s = t->stats;
-    s.n_late = kv_copier_late(t->ram) + (t->file ? kv_copier_late(t->file) : 0);
     s.file_bytes = t->n_file_bytes;
     s.direct = t->direct;
     return s;

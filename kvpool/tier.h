@@ -1,13 +1,14 @@
-/* The tiers' bytes and the threads that move them: RAM slots inside the arena's mapping and slots of the
- * spill file (never linked into a folder, so gone at exit and kill -9), behind kvpool/cache.h's jobs.
+/* The tiers' bytes and the threads that move them: RAM slots inside the arena's mapping and slots
+ * of the spill file (never linked into a folder, so gone at exit and kill -9), behind
+ * kvpool/cache.h's jobs.
  *
- * The engine thread pushes struct kv_job into a bounded queue and pops answers. Two threads do the work,
- * so that a disk that hangs does not hold up copies within RAM: one memcpys, the other reads and writes
- * the file (O_DIRECT where the file system takes it, so that the page cache does not grow beside the
- * arena). Every job that was pushed is answered exactly once. A job slower than its deadline is answered
- * as failed; its frame and its slot may be reused at once: frames are touched only by jobs that can no
- * longer be given up, and a late write to a slot is over before the file's thread comes to a later job
- * for that slot (kvpool/copier.h). */
+ * The engine thread pushes struct kv_job into a bounded queue and pops answers. Two threads do the
+ * work, so that a disk that hangs does not hold up copies within RAM: one memcpys, the other reads
+ * and writes the file (O_DIRECT where the file system takes it, so that the page cache does not
+ * grow beside the arena). Every job that was pushed is answered exactly once. A job slower than its
+ * deadline is answered as failed; its frame and its slot may be reused at once: frames are touched
+ * only by jobs that can no longer be given up, and a late write to a slot is over before the file's
+ * thread comes to a later job for that slot (kvpool/copier.h). */
 #ifndef KVPOOL_TIER_H
 #define KVPOOL_TIER_H
 
@@ -42,12 +43,12 @@ struct kv_done {
 
 /* The spill file takes its disk space here. Errors: ERR_IO names the folder and why. */
 enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, struct err *e);
-/* Ends the threads after the copies they are at; the rest fails. kv_tier_pop answers all of it; nothing
- * may be pushed any more. */
+/* Ends the threads after the copies they are at; the rest fails. kv_tier_pop answers all of it;
+ * nothing may be pushed any more. */
 void kv_tier_stop(struct kv_tier *t);
 void kv_tier_close(struct kv_tier *t); /* stops it first; NULL is fine */
-/* Jobs of any kind that kv_tier_push would take now: ask before taking one with kv_job_next. Less than
- * max_jobs minus the unanswered ones while a given-up copy has not ended. */
+/* Jobs of any kind that kv_tier_push would take now: ask before taking one with kv_job_next. Less
+ * than max_jobs minus the unanswered ones while a given-up copy has not ended. */
 uint32_t kv_tier_room(const struct kv_tier *t);
 bool kv_tier_push(struct kv_tier *t, const struct kv_job *job); /* false: no room */
 /* Call until it says false: only then is `wake` sure to be called for what follows. */
@@ -55,14 +56,14 @@ bool kv_tier_pop(struct kv_tier *t, struct kv_done *done);
 bool kv_tier_step(struct kv_tier *t); /* not threaded: does one job; false when there is none */
 /* Time (clock_ns) at which kv_tier_pop will have an answer at the latest; 0: no such time. */
 uint64_t kv_tier_deadline_ns(const struct kv_tier *t);
-/* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what a
- * backend's staging uses. Fastest when dst, offset and n_bytes are multiples of KV_TIER_ALIGN. ERR_IO
- * with errno's text. */
+/* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what
+ * a backend's staging uses. Fastest when dst, offset and n_bytes are multiples of KV_TIER_ALIGN.
+ * ERR_IO with errno's text. */
 enum { KV_TIER_ALIGN = 4096 };
 enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
                          size_t n_bytes, void *dst, struct err *e);
-/* ns a byte, measured (moving mean over about 16 copies): copies within RAM, to and from the file; 0
- * while unknown. Engine thread. */
+/* ns a byte, measured (moving mean over about 16 copies): copies within RAM, to and from the file;
+ * 0 while unknown. Engine thread. */
 struct kv_tier_costs {
     double ram_ns_byte, file_write_ns_byte, file_read_ns_byte;
 };

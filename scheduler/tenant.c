@@ -66,7 +66,7 @@ static uint32_t weight_of(const struct tenant *x)
 static void begin_anew(struct tenants *t, struct tenant *x)
 {
     struct tenant_gate *g = &t->gate[x - t->tenant];
-    g->n_computed = g->n_cached = g->n_output = 0;
+    g->n_computed = g->n_cached = g->n_output = g->n_refused = 0;
     g->counter = t->last_counter;
     g->paid_ns = g->drain_ns = 0;
 }
@@ -366,6 +366,7 @@ void tenant_look(const struct tenants *t, uint32_t tenant, struct tenant_view *v
         .n_computed = g->n_computed,
         .n_cached = g->n_cached,
         .n_output = g->n_output,
+        .n_refused = g->n_refused,
     };
 }
 

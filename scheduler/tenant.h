@@ -147,6 +147,7 @@ struct tenant_view {
     uint32_t n_waiting, n_running; /* requests, sequences */
     uint64_t waiting_tokens, counter;
     uint64_t n_computed, n_cached, n_output; /* charged since the tenant is in its slot */
+    uint64_t n_refused; /* by tenant_enter */
 };
 void tenant_look(const struct tenants *t, uint32_t tenant, struct tenant_view *v);
 void tenants_audit(const struct tenants *t); /* CHECKs every count and order, O(all) */

@@ -166,6 +166,8 @@ enum status tenant_enter(struct tenants *t, const struct tenant_ask *a, uint32_t
         if (st)
             tenant_uncount(t, a->tenant, a->priority, a->n_tokens);
     }
+    if (st)
+        atomic_fetch_add(&g->n_refused, 1);
     if (st && retry_after_s)
         *retry_after_s = retry;
     return st;

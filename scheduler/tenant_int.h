@@ -15,6 +15,7 @@ struct tenant_gate {
     atomic_uint_fast64_t
         counter; /* virtual; like the next three written by the engine thread alone */
     atomic_uint_fast64_t n_computed, n_cached, n_output;
+    atomic_uint_fast64_t n_refused;
     atomic_uint_fast64_t drain_ns; /* mean time between two departures while others wait */
     /* Rate limit: the time at which all tokens taken so far are paid for; at most a minute ahead. */
     atomic_uint_fast64_t paid_ns;

@@ -1,6 +1,7 @@
 /* GET /health, /ready, /version, /metrics. */
 #include "server/api.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -80,6 +81,51 @@ void api_version(struct exchange *ex)
     buf_printf(&ex->reply.body, "{\"version\":\"%s\"}", ex->srv->version);
 }
 
+/* What a row of the keys' metrics shows of a tenant. */
+struct key_row {
+    int id;
+    const char *kind; /* second label, or NULL */
+    size_t offset; /* of a uint64_t in struct tenant_view, else of a uint32_t */
+    bool wide;
+};
+
+static void add_key_row(const struct server *srv, const struct policy *p, const struct key_row *row,
+                        bool with_head, struct buf *out)
+{
+    bool first = with_head;
+    for (uint32_t i = 0; i < p->n_tenants; i++) {
+        char labels[TENANT_NAME_CAP + 32];
+        struct tenant_view v;
+        tenant_look(srv->auth.tenants, p->tenant[i].slot, &v);
+        if (!v.weight)
+            continue;
+        const char *at = (const char *)&v + row->offset;
+        double value = (double)(row->wide ? *(const uint64_t *)at : *(const uint32_t *)at);
+        snprintf(labels, sizeof(labels), "%s%s%s", p->tenant[i].name, row->kind ? "\x1f" : "",
+                 row->kind ? row->kind : "");
+        metrics_render_value(srv->metrics, row->id, labels, value, first, out);
+        first = false;
+    }
+}
+
+/* As the asker's policy knows the keys: names may change with a reload. */
+static void add_keys(const struct exchange *ex, struct buf *out)
+{
+    static const struct key_row rows[] = {
+        {METRIC_KEY_REQUESTS_WAITING, NULL, offsetof(struct tenant_view, n_waiting), false},
+        {METRIC_KEY_WAITING_TOKENS, NULL, offsetof(struct tenant_view, waiting_tokens), true},
+        {METRIC_KEY_SEQUENCES_RUNNING, NULL, offsetof(struct tenant_view, n_running), false},
+        {METRIC_KEY_REFUSED, NULL, offsetof(struct tenant_view, n_refused), true},
+        {METRIC_KEY_TOKENS, "computed", offsetof(struct tenant_view, n_computed), true},
+        {METRIC_KEY_TOKENS, "cached", offsetof(struct tenant_view, n_cached), true},
+        {METRIC_KEY_TOKENS, "output", offsetof(struct tenant_view, n_output), true},
+    };
+    if (!ex->srv->auth.tenants)
+        return;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        add_key_row(ex->srv, ex->grant.policy, &rows[i], !i || rows[i].id != rows[i - 1].id, out);
+}
+
 void api_metrics(struct exchange *ex)
 {
     struct server *srv = ex->srv;
@@ -91,4 +137,5 @@ void api_metrics(struct exchange *ex)
     reply_json(ex, 200);
     ex->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     metrics_render(srv->metrics, &ex->reply.body);
+    add_keys(ex, &ex->reply.body);
 }

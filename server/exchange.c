@@ -34,6 +34,7 @@ void reply_err(struct exchange *ex, const struct err *e)
 
 void exchange_release(struct exchange *ex)
 {
+    auth_drop(&ex->grant);
     buf_release(&ex->body);
     buf_release(&ex->ignored);
     buf_release(&ex->reply.body);

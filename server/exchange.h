@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "server/auth.h"
 #include "server/errors.h"
 
 struct server;
@@ -52,6 +53,7 @@ struct exchange {
     struct buf body; /* of the request */
     uint64_t start_ns;
     struct buf ignored; /* value of X-Ignored-Params */
+    struct auth_grant grant; /* who asks; empty on routes without a key */
     struct reply reply;
     struct job *job; /* owns; what was submitted, or will be */
     struct question *question; /* owns; for the engine thread, which fills it */

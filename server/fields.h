@@ -50,10 +50,13 @@ struct params {
     const struct json *stop, *stop_token_ids, *logit_bias, *kwargs, *tools, *tool_choice;
     const struct json *response_format, *stream_options;
     int64_t max_tokens, max_completion_tokens, min_tokens, top_k, n, top_logprobs, n_logprobs;
+    int64_t best_of, priority, deadline_ms;
+    struct str cache_salt;
     double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint64_t seed;
     bool stream, logprobs, echo, ignore_eos, include_stop, skip_special, parse_special;
     bool add_special, add_generation_prompt, continue_final;
+    bool kv_reserve;
     bool timings;
     bool include_usage, continuous_usage; /* from stream_options */
     int none; /* target of rows that store nothing */

@@ -255,7 +255,7 @@ static void check_head(struct exchange *ex, const struct guard *g, const char *u
     }
     find_route(ex, url, method_of(method));
     if (!ex->reply.set && ex->route->auth &&
-        !auth_allows(&ex->srv->auth, header(c, "Authorization"), header(c, "X-Api-Key")))
+        !auth_check(&ex->srv->auth, header(c, "Authorization"), header(c, "X-Api-Key"), &ex->grant))
         refuse(ex, HTTP_UNAUTHORIZED,
                "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
     if (!ex->reply.set)

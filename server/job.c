@@ -24,7 +24,8 @@ struct job *job_new(struct exchange *ex, enum api api, const struct params *p, u
     j->continuous_usage = p->continuous_usage;
     j->echo = !chat && p->echo;
     j->logprobs = chat ? p->logprobs : p->given[FIELD_n_logprobs];
-    j->n = (uint32_t)p->n;
+    j->n = (uint32_t)(p->best_of > p->n ? p->best_of : p->n);
+    j->n_told = (uint32_t)p->n;
     j->n_prompts = n_prompts;
     j->prompt = mem_zalloc(mem_mul(n_prompts, sizeof(*j->prompt)));
     j->choice = mem_zalloc(mem_mul(mem_mul(n_prompts, j->n), sizeof(*j->choice)));
@@ -140,6 +141,20 @@ void job_cancel(struct job *j, enum status status, const char *text)
         give_up_requests(j);
     j->cancelled = true;
     j->done = true;
+}
+
+uint32_t job_queue_position(const struct job *j)
+{
+    uint32_t least = 0;
+    for (uint32_t i = 0; i < j->n_prompts; i++) {
+        uint32_t at = atomic_load_explicit(&j->prompt[i].req->queue_position, memory_order_relaxed);
+        if (!j->prompt[i].ended && at && (!least || at < least))
+            least = at;
+    }
+    for (uint32_t i = 0; i < j->n_prompts * j->n; i++)
+        if (j->choice[i].started)
+            return 0;
+    return least;
 }
 
 /* ---- events ---- */
@@ -329,6 +344,8 @@ static void on_event(struct job *j, uint32_t i_prompt, struct buf *out, const st
     switch ((enum event_type)ev->type) {
     case EVENT_TOKEN:
         j->choice[index].n_tokens += ev->token >= 0;
+        if (j->n_told < j->n && ev->token >= 0)
+            j->choice[index].sum_logprob += ev->logprob;
         if (j->stream)
             stream_token(j, out, p->req, index, ev);
         else
@@ -404,11 +421,40 @@ void job_add_last(struct job *j, struct buf *out)
 
 /* ---- whole answers ---- */
 
-static void reply_choice(struct job *j, struct buf *out, uint32_t index)
+static double mean_logprob(const struct choice *c)
 {
+    return c->n_tokens ? c->sum_logprob / c->n_tokens : 0;
+}
+
+/* How many choices of the same prompt are more likely a token; of equal ones the first counts. */
+static uint32_t rank(const struct job *j, uint32_t index)
+{
+    uint32_t first = index - index % j->n, n = 0;
+    double mine = mean_logprob(&j->choice[index]);
+    for (uint32_t i = first; i < first + j->n; i++) {
+        double other = mean_logprob(&j->choice[i]);
+        n += other > mine || (other == mine && i < index);
+    }
+    return n;
+}
+
+/* Index of the choice that is answered as number i_told. */
+static uint32_t told_choice(const struct job *j, uint32_t i_told)
+{
+    if (j->n_told == j->n)
+        return i_told;
+    uint32_t index = i_told / j->n_told * j->n;
+    while (rank(j, index) != i_told % j->n_told)
+        index++;
+    return index;
+}
+
+static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
+{
+    uint32_t index = told_choice(j, i_told);
     struct choice *c = &j->choice[index];
     struct job_prompt *p = &j->prompt[index / j->n];
-    buf_printf(out, "%s{\"index\":%u,", index ? "," : "", index);
+    buf_printf(out, "%s{\"index\":%u,", i_told ? "," : "", i_told);
     if (j->api == API_CHAT) {
         buf_add_c(out, "\"message\":{\"role\":\"assistant\",\"content\":");
         json_add_string(out, buf_str(&c->text));
@@ -442,7 +488,7 @@ void job_reply(struct job *j)
     reply_json(ex, 200);
     struct buf *out = &ex->reply.body;
     add_head(j, out, object_name(j));
-    for (uint32_t i = 0; i < j->n_prompts * j->n; i++)
+    for (uint32_t i = 0; i < j->n_prompts * j->n_told; i++)
         reply_choice(j, out, i);
     add_usage(j, out);
     buf_add_char(out, '}');

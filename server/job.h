@@ -28,6 +28,7 @@ struct choice {
     bool finished;
     enum finish_reason reason;
     uint32_t n_tokens;
+    double sum_logprob; /* of its tokens, when the best of several are looked for */
     struct buf text; /* not streaming: the whole text */
     struct buf logprobs; /* chat, not streaming: array members */
     struct logprob_lists lists; /* completions */
@@ -52,7 +53,8 @@ struct job {
     int64_t created;
     const char *model; /* borrows from the server's aliases */
     char any_model[260]; /* model points here when any name is taken */
-    uint32_t n; /* choices a prompt */
+    uint32_t n; /* choices a prompt that are computed */
+    uint32_t n_told; /* of them, answered: the most likely ones when fewer (best_of) */
     uint32_t n_prompts;
     struct job_prompt *prompt; /* owns [n_prompts] */
     struct choice *choice; /* owns [n_prompts * n] */
@@ -77,6 +79,8 @@ enum status job_submit(struct job *j, void (*wake)(struct request *r, void *arg)
 /* Cancels what runs and ends the job with this error (unless it has one). */
 void job_cancel(struct job *j, enum status status, const char *text);
 
+/* Place in the queue of its prompt that is nearest to running, 1 is next; 0: not waiting, or not known. */
+uint32_t job_queue_position(const struct job *j);
 /* Takes the events that are there, at most about max_bytes of output. Streaming: appends SSE events
  * to out; else collects. True when events may be left. */
 bool job_take(struct job *j, struct buf *out, size_t max_bytes);

@@ -46,7 +46,8 @@ static int verb_serve(int argc, char **argv)
     } else if (help) {
         fputs("usage: millrace serve --model PATH|NAME [options]\n\n", stdout);
         settings_print_help(stdout);
-    } else if (serve_run(&set, MILLRACE_VERSION, &at_once, &e)) {
+    } else if (serve_run(&set, &(struct serve_source){argc, argv, environ}, MILLRACE_VERSION,
+                         &at_once, &e)) {
         code = fail(&e, EXIT_FAILED);
     } else if (at_once) {
         /* Threads still run: nothing may be unwound under them. */

@@ -25,11 +25,23 @@ static enum status check_n(const struct server *srv, const struct params *p, str
 {
     bool by_n = srv->set->limits_n <= srv->set->sched_max_running;
     int64_t most = by_n ? srv->set->limits_n : srv->set->sched_max_running;
-    if (p->n <= most)
+    const char *name = p->n > most ? "n" : "best_of";
+    int64_t value = p->n > most ? p->n : p->best_of;
+    if (value > most)
+        return err_set_field(e, ERR_INVALID, name, "out_of_range",
+                             "\"%s\" must be from 1 to %lld (%s), not %lld", name, (long long)most,
+                             by_n ? "limits.n" : "sched.max_running", (long long)value);
+    if (!p->given[FIELD_best_of])
         return OK;
-    return err_set_field(e, ERR_INVALID, "n", "out_of_range",
-                         "\"n\" must be from 1 to %lld (%s), not %lld", (long long)most,
-                         by_n ? "limits.n" : "sched.max_running", (long long)p->n);
+    if (p->best_of < p->n)
+        return err_set_field(e, ERR_INVALID, "best_of", "out_of_range",
+                             "\"best_of\" is %lld, less than n, which is %lld",
+                             (long long)p->best_of, (long long)p->n);
+    if (p->stream && p->best_of > p->n)
+        return err_set_field(
+            e, ERR_INVALID, "best_of", "invalid_value",
+            "\"best_of\" above n cannot be streamed: the best is known at the end");
+    return OK;
 }
 
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
@@ -292,6 +304,8 @@ static void fill_sampling(const struct server *srv, enum api api, const struct p
     s->n_top = -1;
     if (api == API_CHAT && p->logprobs)
         s->n_top = (int32_t)p->top_logprobs;
+    if (api == API_COMPLETIONS && p->best_of > p->n)
+        s->n_top = 0; /* choices are compared by the tokens' own */
     if (api == API_COMPLETIONS && p->given[FIELD_n_logprobs])
         s->n_top = (int32_t)p->n_logprobs;
 }
@@ -301,6 +315,43 @@ static uint64_t random_seed(void)
     uint64_t seed;
     CHECK(getrandom(&seed, sizeof(seed), 0) == sizeof(seed));
     return seed;
+}
+
+/* Bytes that only requests which may share prefixes have in common. A client can add to them and not
+ * take away: lengths make the parts unambiguous. */
+static void fill_salt(const struct exchange *ex, const struct params *p, struct request *r)
+{
+    struct buf salt = {0};
+    int isolation = ex->srv->set->prefix_isolation;
+    const struct policy_tenant *t = ex->grant.tenant;
+    if (isolation == SET_ISOLATION_TENANT) {
+        buf_printf(&salt, "t%u:", t->n_id);
+        buf_add(&salt, t->id, t->n_id);
+    }
+    if (isolation != SET_ISOLATION_OFF && p->cache_salt.len) {
+        buf_printf(&salt, "s%zu:", p->cache_salt.len);
+        buf_add_str(&salt, p->cache_salt);
+    }
+    r->n_salt_bytes = (uint32_t)salt.len;
+    if (salt.len)
+        r->salt = buf_take(&salt);
+}
+
+/* What decides when it runs, and beside whom. */
+static void fill_service(const struct exchange *ex, const struct params *p, struct request *r)
+{
+    const struct settings *set = ex->srv->set;
+    r->arrive_ns = ex->start_ns;
+    if (set->server_queue_timeout)
+        r->queue_deadline_ns = ex->start_ns + (uint64_t)set->server_queue_timeout * NS_PER_MS;
+    if (p->given[FIELD_deadline_ms])
+        r->deadline_ns = ex->start_ns + (uint64_t)p->deadline_ms * NS_PER_MS;
+    r->priority = (int32_t)p->priority;
+    r->reserve = p->kv_reserve;
+    r->tenant = ex->grant.tenant->slot;
+    r->tenant_uses = ex->grant.uses;
+    atomic_fetch_add(r->tenant_uses, 1);
+    fill_salt(ex, p, r);
 }
 
 enum status prepare_request(struct exchange *ex, enum api api, const struct params *p,
@@ -320,10 +371,8 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
     r->sampling.seed = p->given[FIELD_seed] ? p->seed : random_seed();
     r->id = atomic_fetch_add_explicit(&ex->srv->next_id, 1, memory_order_relaxed);
     snprintf(r->name, sizeof(r->name), "%s", ex->id);
-    r->arrive_ns = ex->start_ns;
-    if (srv->set->server_queue_timeout)
-        r->queue_deadline_ns = ex->start_ns + (uint64_t)srv->set->server_queue_timeout * NS_PER_MS;
-    r->n_choices = (uint32_t)p->n;
+    fill_service(ex, p, r);
+    r->n_choices = (uint32_t)(p->best_of > p->n ? p->best_of : p->n);
     r->ignore_eos = p->ignore_eos;
     r->include_stop = p->include_stop;
     r->skip_special = p->skip_special;
@@ -349,13 +398,15 @@ struct request *prepare_new(void)
 }
 
 static enum status refuse_length(struct exchange *ex, const char *param, uint32_t n_prompt,
-                                 uint32_t most, struct err *e)
+                                 uint32_t most, const struct limits_in_force *l, struct err *e)
 {
     char extra[96];
+    bool by_input = l->is.max_input <= most;
     snprintf(extra, sizeof(extra), ",\"input_length\":%u,\"max_allowed\":%u", n_prompt, most);
     err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
-                  "the prompt has %u tokens, at most %u are allowed (context of %u tokens)",
-                  n_prompt, most, ex->srv->model.max_context);
+                  "the prompt has %u tokens, at most %u are allowed (%s is %u)", n_prompt, most,
+                  by_input ? l->input_from : l->context_from,
+                  by_input ? l->is.max_input : l->is.max_context);
     reply_problem_extra(ex, ERR_CONTEXT_LENGTH, e, extra);
     return ERR_CONTEXT_LENGTH;
 }
@@ -365,7 +416,7 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
 {
     const struct server *srv = ex->srv;
     const char *param = api == API_CHAT ? "messages" : "prompt";
-    uint32_t context = srv->model.max_context;
+    struct limits_in_force l;
     int64_t asked =
         api == API_CHAT ? srv->set->limits_default_max_tokens : DEFAULT_COMPLETION_TOKENS;
     if (p->given[FIELD_max_tokens])
@@ -377,13 +428,21 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     *tokens = (struct tokens){0};
     if (r->n_prompt == 0)
         return err_set_field(e, ERR_INVALID, param, "empty_prompt", "the prompt has no tokens");
-    uint32_t most = asked == 0 ? context : context - 1, room = 0;
+    policy_limits(ex->grant.policy, ex->grant.tenant,
+                  api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, srv->model.max_context, &l);
+    uint32_t most = asked == 0 ? l.is.max_context : l.is.max_context - 1, room = 0;
+    if (l.is.max_input < most)
+        most = l.is.max_input;
     if (r->n_prompt > most)
-        return refuse_length(ex, param, r->n_prompt, most, e);
+        return refuse_length(ex, param, r->n_prompt, most, &l, e);
     if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room))
         return err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
                              "%u choices of a prompt of %u tokens do not fit into the KV blocks",
                              r->n_choices, r->n_prompt);
+    if (l.is.max_context - r->n_prompt < room)
+        room = l.is.max_context - r->n_prompt;
+    if (l.is.max_output < room)
+        room = l.is.max_output;
     r->max_tokens = asked < room ? (uint32_t)asked : room;
     r->min_tokens = p->min_tokens < r->max_tokens ? (uint32_t)p->min_tokens : r->max_tokens;
     size_ring(srv, r);

@@ -22,16 +22,19 @@
 #include "config/models.h"
 #include "engine/engine.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/tenant.h"
 #include "server/kv_memory.h"
 #include "server/server.h"
 
 struct app {
     const struct settings *set;
+    const struct serve_source *from;
     const char *version;
     int signal_fd, loaded_fd;
     char *model_path; /* owns */
     struct settings_list alias; /* owns */
     struct metrics *metrics; /* owns */
+    struct tenants *tenants; /* owns */
     struct server *srv; /* owns */
     struct thread loader;
     enum status load_status; /* the loader's, valid once loaded_fd is readable */
@@ -50,6 +53,7 @@ static enum status open_signals(struct app *a, struct err *e)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return err_set(e, ERR_IO, "cannot block signals: %s", strerror(errno));
@@ -128,7 +132,11 @@ static enum status open_front(struct app *a, struct err *e)
     if (status)
         return status;
     make_metrics(a);
-    status = server_new(a->set, a->version, a->metrics, a->alias.item, a->alias.n, &a->srv, e);
+    a->tenants = tenants_new(
+        (uint64_t)a->set->sched_age * NS_PER_MS, (uint32_t)a->set->sched_max_running,
+        (uint32_t)a->set->sched_spare_running, (uint64_t)a->set->sched_max_queued_tokens);
+    status = server_new(a->set, a->version, a->metrics, a->alias.item, a->alias.n, a->tenants,
+                        &a->srv, e);
     return status ? status : server_listen(a->srv, e);
 }
 
@@ -163,6 +171,7 @@ static enum status open_sched(struct app *a, struct err *e)
         .chunk_max = (uint32_t)set->sched_chunk_max,
         .step_target_ms = (uint32_t)set->sched_step_target_ms,
         .max_context = a->kv.plan.max_context,
+        .tenants = a->tenants,
         .journal_bytes = set->sched_journal,
         .reserve = (enum sched_reserve)set->sched_reserve,
         .preempt = (enum sched_preempt)set->sched_preempt,
@@ -196,19 +205,20 @@ static void load(void *arg)
 
 static void set_info_metrics(struct app *a)
 {
-    char labels[256];
+    char labels[256], kv_types[KV_DTYPES_CAP];
     const struct engine_info *info = engine_info(a->engine);
     uint32_t n_slots = 0;
     for (uint32_t g = 0; g < a->kv.layout.n_groups; g++)
         n_slots += a->kv.plan.n_host[g] + a->kv.plan.n_file[g];
+    kv_layout_dtypes(&a->kv.layout, kv_types);
     snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", a->version, info->cpu_level,
              info->architecture);
     metrics_set(a->metrics, METRIC_BUILD_INFO, labels, 1);
     snprintf(labels, sizeof(labels),
              "%u\x1f%s\x1f"
              "%s\x1f%u\x1f%u",
-             a->kv.layout.n_slots, kv_dtype_name(a->kv.layout.dtype_k),
-             a->set->prefix_enabled ? "True" : "False", n_slots, a->kv.plan.n_blocks);
+             a->kv.layout.n_slots, kv_types, a->set->prefix_enabled ? "True" : "False", n_slots,
+             a->kv.plan.n_blocks);
     metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
     metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
     metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->kv.arena.n_bytes);
@@ -256,16 +266,16 @@ static void print_banner(const struct app *a)
 {
     const struct engine_info *info = engine_info(a->engine);
     const struct settings *set = a->set;
-    char url[128];
+    char url[128], kv_types[KV_DTYPES_CAP];
     print_url(a, url, sizeof(url));
+    kv_layout_dtypes(&a->kv.layout, kv_types);
     printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
            a->alias.item[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
            a->kv.plan.max_context);
     printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
            info->cpu_available, info->n_threads, info->activations);
     printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->kv.plan.n_blocks,
-           a->kv.layout.n_slots, kv_dtype_name(a->kv.layout.dtype_k),
-           (double)a->kv.arena.n_bytes / (1 << 30), a->kv.plan.why);
+           a->kv.layout.n_slots, kv_types, (double)a->kv.arena.n_bytes / (1 << 30), a->kv.plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",
            (long long)set->sched_max_running, (long long)set->sched_max_queued,
@@ -275,7 +285,8 @@ static void print_banner(const struct app *a)
     printf("  url     %s\n", url);
     printf("  try     curl -N %s/v1/chat/completions %s-d '{\"stream\":true,\"messages\":"
            "[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
-           url, a->srv->auth.n_keys ? "-H \"Authorization: Bearer $MILLRACE_API_KEY\" " : "");
+           url,
+           auth_needs_key(&a->srv->auth) ? "-H \"Authorization: Bearer $MILLRACE_API_KEY\" " : "");
     fflush(stdout);
 }
 
@@ -294,6 +305,32 @@ static int wait_event(struct app *a, int timeout_ms, bool loading)
     return p[1].revents ? -1 : 0;
 }
 
+static void reload(struct app *a)
+{
+    struct settings set;
+    struct err e = {0};
+    bool help;
+    settings_init(&set);
+    enum status status =
+        settings_load(&set, a->from->argc, a->from->argv, a->from->environ, &help, &e);
+    if (!status)
+        status = server_reload(a->srv, &set, &e);
+    if (status)
+        log_error("reload: %s: keys and limits stay as they were", e.text);
+    else
+        log_info("reload: keys and limits are read again");
+    settings_release(&set);
+}
+
+/* The next signal that ends serving, after those that don't; 0 and -1 as wait_event. */
+static int wait_end(struct app *a, int timeout_ms, bool loading)
+{
+    int event = wait_event(a, timeout_ms, loading);
+    if (event == SIGHUP)
+        reload(a);
+    return event == SIGHUP ? 0 : event;
+}
+
 /* Lets running requests finish; a second signal or the timeout ends the wait. */
 static void drain(struct app *a, bool *at_once)
 {
@@ -304,7 +341,7 @@ static void drain(struct app *a, bool *at_once)
     server_drain(a->srv);
     sched_drain(a->sched); /* also for a request whose body was still on its way */
     while (server_n_jobs(a->srv) && clock_ns() < end && !*at_once)
-        *at_once = wait_event(a, POLL_MS, false) > 0;
+        *at_once = wait_end(a, POLL_MS, false) > 0;
     if (server_n_jobs(a->srv) && !*at_once)
         log_warn("%u requests are cut short", server_n_jobs(a->srv));
 }
@@ -318,6 +355,7 @@ static void close_all(struct app *a)
     kv_memory_stop(&a->kv);
     server_free(a->srv);
     sched_free(a->sched);
+    tenants_free(a->tenants);
     if (a->backend)
         a->backend->ops->close(a->backend);
     kv_memory_close(&a->kv);
@@ -343,7 +381,7 @@ static enum status run(struct app *a, bool *at_once, struct err *e)
     if (status)
         return status;
     int event;
-    while ((event = wait_event(a, -1, true)) == 0)
+    while ((event = wait_end(a, -1, true)) == 0)
         continue;
     if (event > 0) {
         *at_once = true;
@@ -356,15 +394,16 @@ static enum status run(struct app *a, bool *at_once, struct err *e)
     }
     go_ready(a);
     print_banner(a);
-    while (wait_event(a, -1, false) == 0)
+    while (wait_end(a, -1, false) == 0)
         continue;
     drain(a, at_once);
     return OK;
 }
 
-enum status serve_run(const struct settings *set, const char *version, bool *at_once, struct err *e)
+enum status serve_run(const struct settings *set, const struct serve_source *from,
+                      const char *version, bool *at_once, struct err *e)
 {
-    struct app a = {.set = set, .version = version, .signal_fd = -1, .loaded_fd = -1};
+    struct app a = {.set = set, .from = from, .version = version, .signal_fd = -1, .loaded_fd = -1};
     *at_once = false;
     enum status status = run(&a, at_once, e);
     if (!*at_once)

@@ -15,10 +15,12 @@
 #include "server/offload.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       char **alias, size_t n_aliases, struct server **out, struct err *e)
+                       char **alias, size_t n_aliases, struct tenants *tenants, struct server **out,
+                       struct err *e)
 {
     struct server *srv = mem_zalloc(sizeof(*srv));
     *out = srv;
+    auth_init(&srv->auth, tenants);
     srv->set = set;
     srv->version = version;
     srv->metrics = metrics;
@@ -28,7 +30,7 @@ enum status server_new(const struct settings *set, const char *version, struct m
     srv->alias = mem_zalloc(mem_mul(n_aliases, sizeof(*srv->alias)));
     for (size_t i = 0; i < n_aliases; i++)
         srv->alias[srv->n_aliases++] = mem_strdup(alias[i]);
-    enum status status = auth_load(&srv->auth, set->api_key, set->api_key_file, e);
+    enum status status = auth_load(&srv->auth, set, e);
     return status ? status : offload_new(&srv->offload, e);
 }
 
@@ -73,7 +75,7 @@ enum status server_listen(struct server *srv, struct err *e)
     int fd[64];
     uint32_t n = loop_count(srv->set);
     check_descriptors(srv->set);
-    if (!listen_is_loopback(srv->set->host) && srv->auth.n_keys == 0)
+    if (!listen_is_loopback(srv->set->host) && !auth_needs_key(&srv->auth))
         log_warn("listening on %s without a key: anyone who reaches this address can use the "
                  "server (set MILLRACE_API_KEY or server.api_key_file)",
                  srv->set->host);
@@ -88,6 +90,11 @@ enum status server_listen(struct server *srv, struct err *e)
     for (uint32_t i = 0; i < n && !status; i++)
         status = loop_start(srv->loop[i], e);
     return status;
+}
+
+enum status server_reload(struct server *srv, const struct settings *set, struct err *e)
+{
+    return auth_load(&srv->auth, set, e);
 }
 
 void server_set_model(struct server *srv, const struct server_model *model)

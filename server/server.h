@@ -53,11 +53,16 @@ struct server {
     uint16_t port; /* bound; after server_listen */
 };
 
-/* alias: copied. Errors: ERR_IO, ERR_INVALID from the key file. */
+/* alias: copied. tenants: where the keys' weights and caps go (borrows, or NULL). Errors: ERR_IO,
+ * ERR_INVALID from the key file. */
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       char **alias, size_t n_aliases, struct server **out, struct err *e);
+                       char **alias, size_t n_aliases, struct tenants *tenants, struct server **out,
+                       struct err *e);
 /* Binds and starts the loops. ERR_IO names address, port and, when it can be told, who holds it. */
 enum status server_listen(struct server *srv, struct err *e);
+/* New keys, weights, caps and limits from now on; what was let in goes on under the old ones. Other
+ * options are not looked at. On an error all stays as it was. Main thread. */
+enum status server_reload(struct server *srv, const struct settings *set, struct err *e);
 void server_set_model(struct server *srv, const struct server_model *model);
 /* Closes the listeners, refuses new work, ends idle connections. */
 void server_drain(struct server *srv);

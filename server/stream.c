@@ -95,6 +95,10 @@ enum stream_state stream_ping(struct exchange *ex, int fd, struct buf *out)
     if (state != STREAM_OPEN || ex->last_added)
         return state;
     begin(out);
-    buf_add_c(out, ": ping\n");
+    uint32_t position = job_queue_position(ex->job);
+    if (position)
+        buf_printf(out, ": queued position=%u\n", position);
+    else
+        buf_add_c(out, ": ping\n");
     return write_frame(ex, fd, out);
 }

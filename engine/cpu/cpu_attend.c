@@ -46,6 +46,21 @@ static void norm_heads(const struct cpu_backend *be, float *x, const float *weig
         be->k->rms_norm(x, weight, h->rms_eps, h->head_dim, x);
 }
 
+static bool is_rotated(enum kv_dtype d)
+{
+    return d == KV_Q8 || d == KV_Q4;
+}
+
+/* As layout.c tells: the quantised types hold keys (values) rotated, so queries are rotated too and what
+ * attention sums up is rotated back. */
+static void rotate_heads(const struct cpu_backend *be, enum kv_dtype type, float *x,
+                         uint32_t n_heads)
+{
+    const uint32_t dim = be->m->h.head_dim;
+    for (uint32_t i = 0; is_rotated(type) && i < n_heads; i++, x += dim)
+        be->k->kv_rotate(x, dim);
+}
+
 static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
 {
     struct cpu_backend *be = ctx;
@@ -66,14 +81,20 @@ static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
     for (uint32_t i = 0; i < h->n_heads; i++)
         be->k->rope(q + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox,
                     h->attn_scale);
+    for (uint32_t i = 0; i < h->n_kv_heads; i++)
+        be->k->rope(k + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox, 1);
+    rotate_heads(be, kv->dtype_k, q, h->n_heads);
+    rotate_heads(be, kv->dtype_k, k, h->n_kv_heads);
+    rotate_heads(be, kv->dtype_v, v, h->n_kv_heads);
     uint32_t pos = be->row_pos[row];
     uint32_t group = kv->layer_group[be->layer];
     uint8_t *block =
         kv_block_ptr(be->base.arena, group, be->row_span[row]->table[group][pos / kv->n_slots]);
     for (uint32_t i = 0; i < h->n_kv_heads; i++) {
-        be->k->rope(k + (size_t)i * h->head_dim, angles, h->head_dim, h->rope_dims, neox, 1);
-        be->k->kv_store(kv, group, block + kv_unit_offset(kv, be->layer, i), pos % kv->n_slots,
-                        k + (size_t)i * h->head_dim, v + (size_t)i * h->head_dim);
+        uint8_t *unit = block + kv_unit_offset(kv, be->layer, i);
+        if (!be->k->kv_store(kv, group, unit, pos % kv->n_slots, k + (size_t)i * h->head_dim,
+                             v + (size_t)i * h->head_dim))
+            be->row_spoilt[row] = true;
     }
 }
 
@@ -151,6 +172,8 @@ static void attention_item(void *ctx, uint32_t item, uint32_t worker)
                        .out_stride = be->attn_pad,
                        .scratch = be->worker[worker].attend};
     be->k->attend(&a);
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        rotate_heads(be, kv->dtype_v, a.out + r * a.out_stride, group);
     if (!attention_fills_blocks(h))
         return;
     unsigned forms = act_forms_of(be, &be->m->layer[be->layer].attn_out);
@@ -184,12 +207,21 @@ void cpu_attend_begin(struct cpu_backend *be)
     for (uint32_t i = 0; i < b->n_spans; i++) {
         struct batch_span *s = &b->span[i];
         DCHECK(s->n_rows >= 1 && s->row0 + s->n_rows <= b->n_rows);
-        s->finite = true;
+        s->finite = true; /* until cpu_attend_end */
         s->lost = false;
         for (uint32_t r = 0; r < s->n_rows; r++) {
             be->row_pos[s->row0 + r] = s->pos0 + r;
             be->row_span[s->row0 + r] = s;
+            be->row_spoilt[s->row0 + r] = false;
         }
     }
     tiles_of_spans(be);
+}
+
+void cpu_attend_end(struct cpu_backend *be)
+{
+    for (uint32_t row = 0; row < be->b->n_rows; row++) {
+        if (be->row_spoilt[row])
+            be->row_span[row]->finite = false;
+    }
 }

@@ -24,6 +24,7 @@ static enum status cpu_submit(struct backend *base, struct batch *b, struct err 
     if (b->n_rows > 0) {
         cpu_step_begin(be, b);
         forward_step(&cpu_forward_ops, be, &be->m->h, b->n_outs);
+        cpu_attend_end(be);
     }
     be->submitted = b;
     return OK;
@@ -73,6 +74,7 @@ static void cpu_close(struct backend *base)
     mem_free(be->y);
     mem_free(be->logits);
     mem_free(be->row_pos);
+    mem_free(be->row_spoilt);
     mem_free(be->row_span);
     mem_free(be->tile);
     mem_free(be);
@@ -161,6 +163,7 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
         be->y = floats(rows, be->embd_pad);
     be->logits = floats(limits.max_outs < HEAD_ROWS ? limits.max_outs : HEAD_ROWS, be->vocab_pad);
     be->row_pos = mem_zalloc(mem_mul(rows, sizeof *be->row_pos));
+    be->row_spoilt = mem_zalloc(rows);
     be->row_span = mem_zalloc(mem_mul(rows, sizeof *be->row_span));
     be->tile = mem_zalloc(mem_mul(rows, sizeof *be->tile));
     init_acts(be, limits.max_rows);

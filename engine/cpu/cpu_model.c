@@ -113,10 +113,10 @@ static void copy_vectors(struct loader *l, const struct weights *w, uint32_t n_l
     l->m->output_norm = copy_vector(l, w->output_norm);
 }
 
-static enum status map_memory(struct cpu_model *m, size_t n_bytes, struct err *e)
+static enum status map_memory(struct cpu_model *m, struct err *e)
 {
-    /* Rounded to whole huge pages, at a huge page's boundary. */
-    n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    size_t n_bytes = m->n_bytes;
+    /* At a huge page's boundary. */
     size_t n_map = n_bytes + HUGE_PAGE_BYTES;
     uint8_t *map = mmap(NULL, n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
@@ -127,7 +127,6 @@ static enum status map_memory(struct cpu_model *m, size_t n_bytes, struct err *e
         munmap(map, head);
     munmap(map + head + n_bytes, n_map - head - n_bytes);
     m->memory = map + head;
-    m->n_bytes = n_bytes;
     madvise(m->memory, n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
     return OK;
 }
@@ -161,8 +160,8 @@ static void init_rope(struct cpu_model *m, const float *factors)
     }
 }
 
-enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
-                           struct pool *pool, struct cpu_model **out, struct err *e)
+/* Plans all of it; whole huge pages. */
+static struct loader begin(const struct hparams *h, const struct weights *w)
 {
     struct cpu_model *m = mem_zalloc(sizeof *m);
     struct loader l = {.m = m};
@@ -170,7 +169,26 @@ enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const 
     m->layer = mem_zalloc(mem_mul(h->n_layers, sizeof *m->layer));
     l.fill = mem_zalloc(mem_mul((size_t)h->n_layers * MATRICES_A_LAYER + 1, sizeof *l.fill));
     plan(&l, w, h->n_layers);
-    enum status s = map_memory(m, l.used + vectors_bytes(w, h->n_layers), e);
+    size_t n_bytes = l.used + vectors_bytes(w, h->n_layers);
+    m->n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    m->token_embd = w->output == w->token_embd ? NULL : w->token_embd;
+    return l;
+}
+
+struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w)
+{
+    struct loader l = begin(h, w);
+    mem_free(l.fill);
+    init_rope(l.m, NULL);
+    return l.m;
+}
+
+enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
+                           struct pool *pool, struct cpu_model **out, struct err *e)
+{
+    struct loader l = begin(h, w);
+    struct cpu_model *m = l.m;
+    enum status s = map_memory(m, e);
     if (s != OK)
         goto out;
     copy_vectors(&l, w, h->n_layers);
@@ -178,7 +196,6 @@ enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const 
         l.fill[i].to->data = m->memory + l.fill[i].offset;
     CHECK(l.n_items <= POOL_MAX_ITEMS);
     pool_run(pool, fill_item, &l, l.n_items);
-    m->token_embd = w->output == w->token_embd ? NULL : w->token_embd;
     for (uint32_t i = 0; i < l.n_fill; i++)
         gguf_drop_pages(g, l.fill[i].from);
     init_rope(m, copy_vector(&l, w->rope_freqs));

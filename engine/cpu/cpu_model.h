@@ -34,6 +34,9 @@ struct cpu_model {
 /* The gguf must stay open while token_embd is read; other pages of it are dropped. */
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
                            struct pool *pool, struct cpu_model **out, struct err *e);
+/* Only what its memory would take (n_bytes) and how its matrices would lie: no weight is read, the model
+ * cannot compute. */
+struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w);
 void cpu_model_free(struct cpu_model *m);
 /* Writes n_embd values of a token's embedding, scaled as the layers take it. */
 void cpu_model_embedding(const struct cpu_model *m, uint32_t token, float *out);

@@ -61,6 +61,7 @@ struct cpu_backend {
     float *logits; /* owns [HEAD_ROWS][vocab_pad] */
     struct act embd_act, attn_act, ff_act;
     uint32_t *row_pos; /* owns [max_rows] position */
+    bool *row_spoilt; /* owns [max_rows]: its K or V is not finite */
     struct batch_span **row_span; /* owns [max_rows]; borrow from the batch */
     struct attend_tile *tile; /* owns [max_rows] */
     uint32_t n_tiles;
@@ -87,6 +88,7 @@ void cpu_step_begin(struct cpu_backend *be, struct batch *b);
 
 /* cpu_attend.c */
 void cpu_attend_begin(struct cpu_backend *be);
+void cpu_attend_end(struct cpu_backend *be); /* fills the spans' results */
 void cpu_rope_angles(struct cpu_backend *be, uint32_t row);
 void cpu_op_rope_kv(void *step, uint32_t layer);
 void cpu_op_only_outs(void *step);

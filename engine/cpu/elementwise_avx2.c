@@ -225,25 +225,6 @@ static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rop
         x[i] *= scale;
 }
 
-static void kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
-                     const float *k, const float *v)
-{
-    const struct kv_group *g = &l->group[group];
-    if (l->dtype_k != KV_F16 || g->head_dim % 8 != 0) {
-        c_kv_store(l, group, unit, slot, k, v);
-        return;
-    }
-    uint16_t *key = (uint16_t *)(void *)unit + slot;
-    uint16_t *val = (uint16_t *)(void *)(unit + g->k_bytes) + (size_t)slot * g->head_dim;
-    for (uint32_t i = 0; i < g->head_dim; i += 8) {
-        uint16_t h[8];
-        _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(k + i), 0));
-        for (uint32_t j = 0; j < 8; j++)
-            key[(size_t)(i + j) * l->n_slots] = h[j];
-        _mm_storeu_si128((__m128i *)(val + i), _mm256_cvtps_ph(_mm256_loadu_ps(v + i), 0));
-    }
-}
-
 const struct kernels *kernels_avx2(void)
 {
     static const struct kernels level = {
@@ -255,7 +236,8 @@ const struct kernels *kernels_avx2(void)
         .geglu = geglu,
         .add = add,
         .rope = rope,
-        .kv_store = kv_store,
+        .kv_store = kv_store_avx2,
+        .kv_rotate = kv_rotate_avx2,
         .attend = attend_avx2,
     };
     return &level;

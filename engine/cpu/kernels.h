@@ -63,8 +63,14 @@ struct attend {
     const uint8_t *unit; /* of the layer and head in block 0; block n's is at + n * block_bytes */
     size_t block_bytes;
     const uint32_t *table;
+    /* Entries of the table from n_resident on lie in a staging buffer: entry staged[i] of the table at
+     * staged_unit + i * staged_bytes (laid out as unit). staged ascends; n_staged 0: none. */
+    uint32_t n_resident, n_staged;
+    const uint32_t *staged;
+    const uint8_t *staged_unit;
+    size_t staged_bytes;
     uint32_t group; /* query heads of this KV head */
-    uint32_t pos0; /* position of the first row; it sees 0..pos0 */
+    uint32_t pos0; /* position of the first row; it sees attend_first()..pos0 */
     uint32_t n_rows; /* 1..attend_rows(group) */
     const float *q; /* first query head of the first row, already scaled; heads head_dim apart */
     size_t q_stride; /* floats from row to row */
@@ -78,10 +84,32 @@ static inline uint32_t attend_rows(uint32_t group)
 {
     return group >= 48 ? 1 : 48 / group;
 }
-/* Queries, two states (chunk and total: max, sum, accumulator) a query vector, a block of scores. */
+/* Queries, two states (chunk and total: max, sum, accumulator) a query vector, two blocks of scores, the
+ * scales of a block's keys and values. */
 static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, uint32_t n_slots)
 {
-    return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 4) + 8 * (size_t)n_slots;
+    return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 4) +
+           (16 + 2 * (size_t)kv_scale_groups(head_dim)) * n_slots;
+}
+/* The first position that a row at pos sees. */
+static inline uint32_t attend_first(uint32_t window, uint32_t pos)
+{
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+/* The unit of entry b of the table. */
+static inline const uint8_t *attend_unit(const struct attend *a, uint32_t b)
+{
+    if (a->n_staged == 0 || a->table[b] < a->n_resident)
+        return a->unit + (size_t)a->table[b] * a->block_bytes;
+    uint32_t low = 0, high = a->n_staged; /* staged[low] <= b */
+    while (high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+        if (a->staged[mid] <= b)
+            low = mid;
+        else
+            high = mid;
+    }
+    return a->staged_unit + low * a->staged_bytes;
 }
 
 /* The tanh form of GELU: sqrt(8 / pi), and the weight of the cube. */
@@ -104,9 +132,12 @@ struct kernels {
      * as many sines. */
     void (*rope)(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
                  float scale);
-    /* One position of one head into slot of a block's unit (kvpool/layout.h) of a layer group. */
-    void (*kv_store)(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
+    /* One position of one head into slot of a block's unit (kvpool/layout.h) of a layer group. False
+     * when what is stored is not finite. Quantised types expect k (v) rotated. */
+    bool (*kv_store)(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
                      const float *k, const float *v);
+    /* Rotates a head's vector as layout.c tells; its own inverse. */
+    void (*kv_rotate)(float *x, uint32_t head_dim);
     void (*attend)(const struct attend *a);
 };
 
@@ -116,10 +147,5 @@ enum act_form kernels_form(enum pack_kind kind, int activations_setting);
 
 extern const struct kernels kernels_c;
 extern const struct kernels *kernels_avx2(void); /* NULL when not built in */
-
-/* Pieces of the plain level that others use for odd shapes. */
-void c_attend(const struct attend *a);
-void c_kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
-                const float *k, const float *v);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "config/settings.h"
+#include "engine/cpu/attention_c.h"
 #include "engine/model/quant.h"
 
 const size_t act_block_bytes[ACT_FORMS] = {sizeof(struct act_i8), sizeof(struct act_i16),
@@ -229,118 +230,6 @@ static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t r
         x[i] *= scale;
 }
 
-/* ---- attention ---- */
-
-void c_kv_store(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
-                const float *k, const float *v)
-{
-    const struct kv_group *g = &l->group[group];
-    size_t elem_bytes = l->dtype_k == KV_F32 ? 4 : 2;
-    uint8_t *val = unit + g->k_bytes + (size_t)slot * g->head_dim * elem_bytes;
-    for (uint32_t i = 0; i < g->head_dim; i++) {
-        uint8_t *key = unit + ((size_t)i * l->n_slots + slot) * elem_bytes;
-        if (l->dtype_k == KV_F32) {
-            memcpy(key, k + i, 4);
-            memcpy(val + 4 * (size_t)i, v + i, 4);
-        } else {
-            uint16_t hk = f32_to_f16(k[i]), hv = f32_to_f16(v[i]);
-            memcpy(key, &hk, 2);
-            memcpy(val + 2 * (size_t)i, &hv, 2);
-        }
-    }
-}
-
-static float kv_at(const struct kv_layout *l, const uint8_t *half, size_t i)
-{
-    if (l->dtype_k == KV_F32) {
-        float f;
-        memcpy(&f, half + 4 * i, 4);
-        return f;
-    }
-    uint16_t h;
-    memcpy(&h, half + 2 * i, 2);
-    return f16_to_f32(h);
-}
-
-struct softmax_state {
-    float max, sum;
-    float *acc; /* [head_dim], weighted by exp(score - max) */
-};
-
-/* The online softmax step for one block of n visible keys (1..n_slots). */
-static void c_attend_block(const struct attend *a, const float *q, const uint8_t *block, uint32_t n,
-                           struct softmax_state *s, float *p)
-{
-    const struct kv_layout *l = a->layout;
-    const uint32_t dim = a->kv->head_dim;
-    const uint8_t *k = block, *v = block + a->kv->k_bytes;
-    float top = -INFINITY;
-    for (uint32_t t = 0; t < n; t++) {
-        p[t] = 0;
-        for (uint32_t i = 0; i < dim; i++)
-            p[t] += q[i] * kv_at(l, k, (size_t)i * l->n_slots + t);
-        if (!(p[t] <= top))
-            top = p[t];
-    }
-    if (!(top <= s->max)) {
-        float c = expf(s->max - top);
-        s->max = top;
-        s->sum *= c;
-        for (uint32_t i = 0; i < dim; i++)
-            s->acc[i] *= c;
-    }
-    for (uint32_t t = 0; t < n; t++) {
-        p[t] = expf(p[t] - s->max);
-        s->sum += p[t];
-        for (uint32_t i = 0; i < dim; i++)
-            s->acc[i] += p[t] * kv_at(l, v, (size_t)t * dim + i);
-    }
-}
-
-static void c_merge(struct softmax_state *total, const struct softmax_state *part, uint32_t dim)
-{
-    float top = part->max > total->max ? part->max : total->max;
-    float ct = expf(total->max - top), cp = expf(part->max - top);
-    total->max = top;
-    total->sum = total->sum * ct + part->sum * cp;
-    for (uint32_t i = 0; i < dim; i++)
-        total->acc[i] = total->acc[i] * ct + part->acc[i] * cp;
-}
-
-static void c_attend_one(const struct attend *a, const float *q, uint32_t n_keys, float *out)
-{
-    const struct kv_layout *l = a->layout;
-    uint32_t dim = a->kv->head_dim, n_blocks = (n_keys + l->n_slots - 1) / l->n_slots;
-    uint32_t per_chunk = ATTEND_CHUNK_TOKENS / l->n_slots;
-    float *p = a->scratch + 2 * (size_t)dim;
-    struct softmax_state total = {-INFINITY, 0, a->scratch};
-    struct softmax_state part = {-INFINITY, 0, a->scratch + dim};
-    for (uint32_t b0 = 0; b0 < n_blocks; b0 += per_chunk) {
-        struct softmax_state *s = b0 == 0 ? &total : &part;
-        s->max = -INFINITY;
-        s->sum = 0;
-        memset(s->acc, 0, dim * sizeof *s->acc);
-        for (uint32_t b = b0; b < n_blocks && b < b0 + per_chunk; b++) {
-            const uint8_t *block = a->unit + (size_t)a->table[b] * a->block_bytes;
-            uint32_t left = n_keys - b * l->n_slots;
-            c_attend_block(a, q, block, left < l->n_slots ? left : l->n_slots, s, p);
-        }
-        if (b0 > 0)
-            c_merge(&total, &part, dim);
-    }
-    for (uint32_t i = 0; i < dim; i++)
-        out[i] = total.acc[i] / total.sum;
-}
-
-void c_attend(const struct attend *a)
-{
-    for (uint32_t r = 0; r < a->n_rows; r++)
-        for (uint32_t h = 0; h < a->group; h++)
-            c_attend_one(a, a->q + r * a->q_stride + (size_t)h * a->kv->head_dim,
-                         a->pos0 + r + 1,
-                         a->out + r * a->out_stride + (size_t)h * a->kv->head_dim);
-}
-
 #define ROW_N4(kind)                                                                               \
     [kind] = {c_matmul_##kind##_ACT_I8, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
 #define ROW_I8(kind) [kind] = {NULL, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
@@ -362,5 +251,6 @@ const struct kernels kernels_c = {
     .add = c_add,
     .rope = c_rope,
     .kv_store = c_kv_store,
+    .kv_rotate = c_kv_rotate,
     .attend = c_attend,
 };

@@ -110,9 +110,7 @@ static void load(struct bench *n, const char *path)
         die(&e);
     printf("level %s, %u threads, %.1f MB of weights, loaded in %.0f ms\n", k->name, n_threads,
            (double)n->m->n_bytes / 1e6, 1e3 * (now() - t));
-    enum kv_dtype dtype = n->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    if (kv_layout_of_model(&h, (uint32_t)n->set.kv_block_tokens, dtype, dtype, &n->layout, &e) !=
-        OK)
+    if (kv_layout_of_settings(&h, &n->set, &n->layout, &e) != OK)
         die(&e);
     uint32_t longest = n->context + 64 > PROMPT ? n->context + 64 : PROMPT;
     n->blocks_a_seq = (longest + n->layout.n_slots - 1) / n->layout.n_slots;

@@ -157,6 +157,8 @@ static void set_up(void)
     must(sched_new(&limits, be, &memory, tok, NULL, &sched, &e), &e);
     info.sampling_temperature = info.sampling_top_p = info.sampling_min_p = __builtin_nanf("");
     srv.set = &set;
+    auth_init(&srv.auth, NULL);
+    must(auth_load(&srv.auth, &set, &e), &e);
     srv.version = "0";
     srv.alias = aliases;
     srv.n_aliases = 1;
@@ -188,6 +190,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         set_up();
     if (size == 0)
         return 0;
+    if (!auth_check(&srv.auth, NULL, NULL, &ex.grant))
+        abort();
     buf_add(&ex.body, data + 1, size - 1);
     handler[data[0] % 4](&ex);
     if (ex.reply.set == (ex.job != NULL))

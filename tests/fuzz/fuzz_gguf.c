@@ -93,6 +93,8 @@ static void read_model(const struct gguf *g, const struct hparams *h)
     CHECK(isfinite(magnitude));
     if (weights_bind(g, h, &w, &problems, &e) == OK) {
         CHECK(w.token_embd && w.output && w.output_norm && w.layer[h->n_layers - 1].down);
+        if (h->features & ARCH_LOCAL_LAYERS)
+            hparams_rope_freqs_local(h, freq);
         if (w.rope_freqs) {
             quant_dequant(w.rope_freqs->type, w.rope_freqs->data, factors, h->rope_dims / 2);
             hparams_rope_freqs(h, factors, freq, &magnitude);

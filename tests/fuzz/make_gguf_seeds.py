@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "py"))
-from gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, U64, Tensor, array, tiny_llama  # noqa: E402
+from gguf_bytes import (  # noqa: E402
+    ARRAY, BOOL, F32, I32, STRING, U32, U64, Tensor, array, tiny_gemma, tiny_llama)
 
 SEEDS = Path(__file__).parent / "seeds" / "gguf"
 
@@ -49,9 +50,15 @@ def sentencepiece():
     return f
 
 
+def local():
+    f = tiny_gemma(n_layers=1, n_embd=8, n_ff=8, n_heads=1, n_kv=1, n_vocab=8)
+    f.set("gemma3.attention.sliding_window_pattern", ARRAY, array(BOOL, [1]))
+    return f.set("gemma3.rope.freq_base_swa", F32, 1000.0)
+
+
 def main():
     SEEDS.mkdir(parents=True, exist_ok=True)
-    for make in (small, yarn, arrays, quantised, sentencepiece):
+    for make in (small, yarn, arrays, quantised, sentencepiece, local):
         raw = make().bytes()
         if make in (arrays, sentencepiece):  # the readers of values; tensors are in the others
             f = make()

@@ -131,3 +131,15 @@ def tiny_llama(n_layers=2, n_embd=32, n_ff=48, n_heads=4, n_kv=2, head_dim=8, n_
             matrix(f"blk.{i}.ffn_down.weight", n_embd, n_ff),
         ]
     return File(values, tensors)
+
+
+def tiny_gemma(n_layers=2, n_embd=32, head_dim=8, **shape):
+    """The same as a gemma3 model: further norms, and layers of a window of 16."""
+    f = tiny_llama(n_layers, n_embd, head_dim=head_dim, **shape)
+    f.values = [(key.replace("llama.", "gemma3."), kind, value) for key, kind, value in f.values]
+    f.set("general.architecture", STRING, "gemma3").set("gemma3.attention.sliding_window", U32, 16)
+    for i in range(n_layers):
+        for name, n in [("attn_q_norm", head_dim), ("attn_k_norm", head_dim),
+                        ("post_attention_norm", n_embd), ("post_ffw_norm", n_embd)]:
+            f.tensors.append(Tensor(f"blk.{i}.{name}.weight", [n], np.ones(n)))
+    return f

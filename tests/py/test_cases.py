@@ -184,7 +184,7 @@ def test_G078_fields_that_change_the_output_are_never_ignored(fake):
     for field, value in [("tools", [tool]), ("tool_choice", "required"), ("response_format", {"type": "json_object"}),
                          ("functions", [{"name": "f"}]), ("guided_json", {}), ("mirostat", 2)]:
         refused(fake.chat(**{field: value}), field, "unsupported_parameter")
-    for field, value in [("suffix", "x"), ("best_of", 3)]:
+    for field, value in [("suffix", "x"), ("overflow", "sinks")]:
         refused(fake.complete(**{field: value}), field, "unsupported_parameter")
     for fields in [{"tools": [tool], "tool_choice": "none"}, {"tools": []}, {"tool_choice": "auto"},
                    {"response_format": {"type": "text"}}]:

@@ -23,7 +23,7 @@ def name_of(record):
     return f"{record['client']} {record['version']} {record['call']}"
 
 
-LATER_FIELDS = {"functions", "function_call", "suffix", "best_of", "guided_json", "return_token_ids", "grammar",
+LATER_FIELDS = {"functions", "function_call", "suffix", "guided_json", "return_token_ids", "grammar",
                 "audio", "samplers"}
 
 # Requests that are wrong by any server's measure, and the field that the 400 names.

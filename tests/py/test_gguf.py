@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gguf_bytes import (ARRAY, BOOL, F32, F64, I32, I8, STRING, U16, U32, U64, U8, File, Tensor, array,
-                        string, tiny_llama)
+                        string, tiny_gemma, tiny_llama)
 
 BUILD = Path(os.environ["MILLRACE_BUILD"]) / "tests"
 DATA = Path(os.environ["MILLRACE_TEST_DATA"])
@@ -69,13 +69,14 @@ def test_other_alignments_are_accepted(path, alignment):
     accepted(f.write(path))
 
 
-def test_the_known_model_is_accepted():
-    accepted(DATA / "models" / "smollm2-135m.gguf")
+@pytest.mark.parametrize("name", ["smollm2-135m", "gemma3-270m"])
+def test_the_known_models_are_accepted(name):
+    accepted(DATA / "models" / f"{name}.gguf")
 
 
-def test_another_architecture_is_refused_by_name():
-    assert refused(DATA / "models" / "gemma3-270m.gguf") == \
-        "architecture 'gemma3' is not supported yet"
+def test_another_architecture_is_refused_by_name(path):
+    f = tiny_llama().set("general.architecture", STRING, "mamba")
+    assert refused(f.write(path)) == "architecture 'mamba' is not supported yet"
 
 
 def test_a_vocabulary_of_262144_strings_opens_in_milliseconds(path):
@@ -293,6 +294,27 @@ def test_impossible_hyperparameters_are_refused(path, key, kind, value, words):
     refused(tiny_llama().set(key, kind, value).write(path), *words)
 
 
+@pytest.mark.parametrize("key, kind, value, words", [
+    ("attention.sliding_window", STRING, "16", ["sliding_window is not a whole number"]),
+    ("attention.sliding_window", U32, 2**25, ["sliding_window is 33554432"]),
+    ("attention.sliding_window_pattern", ARRAY, array(BOOL, [1]),
+     ["sliding_window_pattern has 1 elements", "2 layers"]),
+    ("attention.sliding_window_pattern", ARRAY, array(BOOL, [1, 0, 1]), ["has 3 elements"]),
+    ("attention.sliding_window_pattern", ARRAY, array(STRING, ["a", "b"]), ["not a whole number"]),
+    ("attention.sliding_window_pattern", U32, 5000, ["sliding_window_pattern is 5000"]),
+    ("rope.freq_base_swa", F32, 0.0, ["freq_base_swa is 0"]),
+    ("final_logit_softcapping", F32, 30.0, ["soft capping of logits"]),
+], ids=lambda v: str(v)[:44])
+def test_impossible_local_layers_are_refused(path, key, kind, value, words):
+    refused(tiny_gemma().set(f"gemma3.{key}", kind, value).write(path), *words)
+
+
+@pytest.mark.parametrize("pattern", [
+    (U32, 2), (U32, 0), (U32, 1024), (ARRAY, array(BOOL, [0, 1])), (ARRAY, array(BOOL, [1, 1]))])
+def test_patterns_of_local_layers_are_accepted(path, pattern):
+    accepted(tiny_gemma().set("gemma3.attention.sliding_window_pattern", *pattern).write(path))
+
+
 @pytest.mark.parametrize("key", [
     "general.architecture", "llama.block_count", "llama.context_length", "llama.embedding_length",
     "llama.feed_forward_length", "llama.attention.head_count",
@@ -301,13 +323,26 @@ def test_missing_hyperparameters_are_named(path, key):
     refused(tiny_llama().drop(key).write(path), f"{key} is missing")
 
 
+def test_a_model_of_local_layers_names_their_window(path):
+    key = "gemma3.attention.sliding_window"
+    refused(tiny_gemma().drop(key).write(path), f"{key} is missing")
+
+
 # ---- weights ----
 
-def test_each_missing_tensor_is_named(path):
-    for name in [t.name for t in tiny_llama().tensors]:
-        f = tiny_llama()
+@pytest.mark.parametrize("model", [tiny_llama, tiny_gemma])
+def test_each_missing_tensor_is_named(path, model):
+    accepted(model().write(path))
+    for name in [t.name for t in model().tensors]:
+        f = model()
         f.tensors = [t for t in f.tensors if t.name != name]
         refused(f.write(path), f"tensor {name} is missing")
+
+
+def test_norms_of_another_architecture_are_refused(path):
+    f = tiny_llama()
+    f.tensors += [t for t in tiny_gemma().tensors if "attn_q_norm" in t.name]
+    refused(f.write(path), "blk.0.attn_q_norm.weight is not used by architecture llama")
 
 
 def test_all_missing_tensors_are_listed(path):
@@ -318,9 +353,10 @@ def test_all_missing_tensors_are_listed(path):
     assert [l for l in lines if "missing" in l] == [f"tensor {n} is missing" for n in gone]
 
 
-def test_each_misshaped_tensor_is_named(path):
-    for name in [t.name for t in tiny_llama().tensors]:
-        f = tiny_llama()
+@pytest.mark.parametrize("model", [tiny_llama, tiny_gemma])
+def test_each_misshaped_tensor_is_named(path, model):
+    for name in [t.name for t in model().tensors]:
+        f = model()
         t = f.tensor(name)
         t.dims = [t.dims[0] // 2] + t.dims[1:]
         refused(f.write(path), name, "has shape", "must be") if name != "token_embd.weight" else \

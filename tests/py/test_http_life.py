@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from gguf_bytes import STRING, tiny_llama
 from http_rig import BINARY, CHAT, MODEL, PATIENCE_S, Raw, clean_environment, start_fake, start_real, wait_for
 
 PATH = "/v1/chat/completions"
@@ -201,14 +202,12 @@ def test_several_loops_serve_one_port():
         assert results == [200] * 240
 
 
-def test_an_unsupported_architecture_is_one_line_and_exit_code_1():
-    gemma = MODEL.replace("smollm2-135m", "gemma3-270m")
-    if not os.path.exists(gemma):
-        pytest.fail(f"{gemma} is part of the test data")
-    done = run("serve", "--model", gemma, "--port", "0")
+def test_an_unsupported_architecture_is_one_line_and_exit_code_1(tmp_path):
+    file = tiny_llama().set("general.architecture", STRING, "mamba").write(tmp_path / "m.gguf")
+    done = run("serve", "--model", str(file), "--port", "0")
     assert done.returncode == 1 and done.stdout == ""
     errors = [line for line in done.stderr.splitlines() if "error" in line]
-    assert len(errors) == 1 and "gemma3" in errors[0]
+    assert len(errors) == 1 and "architecture 'mamba' is not supported" in errors[0]
 
 
 def test_health_verb_tells_by_its_exit_code():

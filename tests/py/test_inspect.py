@@ -113,13 +113,27 @@ def test_the_default_model_can_be_served():
     assert facts(found["memory"])["kv"].startswith("23040 bytes a token (f16), 46080 (f32)")
 
 
-def test_an_unsupported_architecture_shows_its_metadata():
+def test_the_other_known_model_can_be_served():
     found = sections(DATA / "models" / "gemma3-270m.gguf")
-    assert found["missing or unsupported"] == ["architecture 'gemma3' is not supported yet"]
+    assert found["missing or unsupported"] == ["nothing: this file can be served"]
     shown = facts(found["architecture"])
-    assert shown["name"] == "gemma3 (not supported yet)"
-    assert shown["attention.sliding_window"] == "512"
+    assert (shown["layers"], shown["heads"], shown["kv heads"], shown["head size"]) == \
+        ("18", "4", "1", "256")
+    assert (shown["gate"], shown["rope base"]) == ("gelu", "1e+06")
+    assert shown["sliding window"] == "512 positions in 15 of 18 layers, rope base 10000 there"
+    stops = [line.split(None, 1)[-1] for line in found["tokenizer"]][-2:]
+    assert [s.split()[-1] for s in stops] == ["<eos>", "<end_of_turn>"]
     assert found["chat template"][0].startswith("none")
+    assert facts(found["memory"])["kv"].startswith("18432 bytes a token (f16)")
+
+
+def test_an_unsupported_architecture_shows_its_metadata(path):
+    f = tiny_llama().set("general.architecture", STRING, "other").set("other.block_count", U32, 7)
+    found = sections(f.write(path))
+    assert found["missing or unsupported"][0] == "architecture 'other' is not supported yet"
+    shown = facts(found["architecture"])
+    assert shown["name"] == "other (not supported yet)"
+    assert shown["block_count"] == "7"
 
 
 def test_all_problems_are_listed_at_once(path):

@@ -20,6 +20,7 @@
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
+#include "scheduler/tenant.h"
 #include "server/server.h"
 
 extern char **environ;
@@ -92,16 +93,42 @@ static int signals(void)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-static void wait_signal(int fd)
+struct arguments {
+    int argc;
+    char **argv;
+};
+
+static void reload(struct server *srv, const struct arguments *args)
+{
+    struct settings set;
+    struct err e = {0};
+    bool help;
+    settings_init(&set);
+    if (settings_load(&set, args->argc, args->argv, environ, &help, &e) ||
+        server_reload(srv, &set, &e))
+        log_error("reload: %s", e.text);
+    else
+        log_info("reload: done");
+    settings_release(&set);
+}
+
+/* Until a signal that ends the server. */
+static void wait_signal(int fd, struct server *srv, const struct arguments *args)
 {
     struct signalfd_siginfo info;
-    while (read(fd, &info, sizeof(info)) != sizeof(info))
-        continue;
+    for (;;) {
+        if (read(fd, &info, sizeof(info)) != sizeof(info))
+            continue;
+        if (info.ssi_signo != SIGHUP)
+            return;
+        reload(srv, args);
+    }
 }
 
 static void drain(struct server *srv, int fd, int64_t timeout_ms)
@@ -161,6 +188,9 @@ int main(int argc, char **argv)
 
     struct metrics *metrics = metrics_new(metrics_table, metrics_table_n);
     metrics_set_const_labels(metrics, "model_name=\"fake\",engine=\"0\"");
+    struct tenants *tenants =
+        tenants_new((uint64_t)set.sched_age * NS_PER_MS, rows.max_spans,
+                    (uint32_t)set.sched_spare_running, (uint64_t)set.sched_max_queued_tokens);
     const struct sched_limits limits = {
         .max_running = (uint32_t)set.sched_max_running,
         .max_queued = (uint32_t)set.sched_max_queued,
@@ -169,6 +199,7 @@ int main(int argc, char **argv)
         .step_target_ms = (uint32_t)set.sched_step_target_ms,
         .max_context = max_context,
         .journal_bytes = set.sched_journal,
+        .tenants = tenants,
     };
     struct sched *sched;
     const struct sched_memory memory = {.layout = &layout,
@@ -197,20 +228,21 @@ int main(int argc, char **argv)
                                        .created = clock_unix_s()};
     bool named = set.model_alias.n > 0;
     must(server_new(&set, "0.0.0", metrics, named ? set.model_alias.item : aliases,
-                    named ? set.model_alias.n : 1, &srv, &e),
+                    named ? set.model_alias.n : 1, tenants, &srv, &e),
          &e);
     must(server_listen(srv, &e), &e);
     server_set_model(srv, &model);
     printf("url http://%s:%u\n", set.host, srv->port);
     fflush(stdout);
 
-    wait_signal(signal_fd);
+    wait_signal(signal_fd, srv, &(struct arguments){argc, argv});
     drain(srv, signal_fd, set.server_drain_timeout);
     server_stop(srv);
     sched_stop(sched);
     uint64_t mismatches = fake_tag_mismatches(slow.inner);
     server_free(srv);
     sched_free(sched);
+    tenants_free(tenants);
     slow_close(&slow.be);
     metrics_free(metrics);
     template_free(tmpl);

@@ -1,8 +1,9 @@
-/* Runs token ids through the CPU backend and writes every position's logits.
+/* Runs token ids through the CPU backend and writes the logits of every position, or of some.
  *
- *   logits_dump MODEL IDS OUT [option=value ...] [chunks=A,B,C] [company=N] [rows=N]
+ *   logits_dump MODEL IDS OUT [option=value ...] [keep=A-B,C-D] [chunks=A,B,C] [company=N] [rows=N]
  *
- * IDS: int32, OUT: float32 [n_ids][n_vocab], both in host order. chunks: the prompt is fed in pieces of
+ * IDS: int32, OUT: float32 [n_kept][n_vocab], both in host order. keep: positions A..B and C..D whose logits
+ * are wanted (default: all). chunks: the prompt is fed in pieces of
  * these sizes, taken in turn (default: all at once; 1 = token by token). company: so many other
  * sequences of other tokens run in the same steps. rows: largest batch (default 512). The remaining
  * options are millrace's own (cpu.isa, cpu.threads, cpu.activations, kv.dtype, kv.block_tokens). */
@@ -19,14 +20,19 @@
 #include "engine/cpu/cpuid.h"
 #include "engine/kv_shape.h"
 
-enum { MAX_CHUNKS = 64, MAX_COMPANY = 64 };
+enum { MAX_CHUNKS = 64, MAX_COMPANY = 64, MAX_KEPT_RANGES = 64 };
+
+#define NOT_KEPT UINT32_MAX
 
 struct run {
     struct settings set;
     uint32_t chunk[MAX_CHUNKS], n_chunks, company, max_rows;
     int32_t *id;
     uint32_t n_ids;
-    float *logits;
+    char *keep; /* the option's text */
+    uint32_t *place; /* [n_ids] row of logits of a position, or NOT_KEPT */
+    uint32_t n_kept;
+    float *logits; /* [n_kept][n_vocab] */
     struct gguf *g; /* stays open: untied embeddings are read from it */
     struct cpu_model *m;
     struct pool *pool;
@@ -71,6 +77,8 @@ static void parse_option(struct run *r, char *arg)
     if (strcmp(arg, "company") == 0) {
         r->company = (uint32_t)atoi(value);
         CHECK(r->company <= MAX_COMPANY);
+    } else if (strcmp(arg, "keep") == 0) {
+        r->keep = value;
     } else if (strcmp(arg, "rows") == 0) {
         r->max_rows = (uint32_t)atoi(value);
     } else if (strcmp(arg, "chunks") == 0) {
@@ -78,6 +86,26 @@ static void parse_option(struct run *r, char *arg)
             r->chunk[r->n_chunks++] = (uint32_t)atoi(p);
     } else if (settings_set(&r->set, arg, value, &e) != OK) {
         die(&e);
+    }
+}
+
+/* Ascending ranges, both ends counted. */
+static void place_kept(struct run *r)
+{
+    char *range[MAX_KEPT_RANGES + 1];
+    uint32_t n = 0;
+    for (char *p = r->keep ? strtok(r->keep, ",") : NULL; p && n < MAX_KEPT_RANGES;
+         p = strtok(NULL, ","))
+        range[n++] = p;
+    r->place = mem_alloc(mem_mul(r->n_ids + 1, sizeof *r->place));
+    for (uint32_t pos = 0; pos < r->n_ids; pos++) {
+        bool kept = n == 0;
+        for (uint32_t i = 0; i < n; i++) {
+            unsigned first, last;
+            CHECKF(sscanf(range[i], "%u-%u", &first, &last) == 2, "keep=%s", range[i]);
+            kept |= pos >= first && pos <= last;
+        }
+        r->place[pos] = kept ? r->n_kept++ : NOT_KEPT;
     }
 }
 
@@ -96,9 +124,7 @@ static void load(struct run *r, const char *path)
     if (pool_new(n_threads, r->set.cpu_pin, &r->pool, &e) != OK ||
         cpu_model_load(r->g, &h, &w, r->pool, &r->m, &e) != OK)
         die(&e);
-    enum kv_dtype dtype = r->set.kv_dtype == SET_KV_F32 ? KV_F32 : KV_F16;
-    if (kv_layout_of_model(&h, (uint32_t)r->set.kv_block_tokens, dtype, dtype, &r->layout, &e) !=
-        OK)
+    if (kv_layout_of_settings(&h, &r->set, &r->layout, &e) != OK)
         die(&e);
     r->blocks_a_seq = (r->n_ids + r->layout.n_slots - 1) / r->layout.n_slots;
     uint32_t n_blocks = r->blocks_a_seq * (1 + r->company);
@@ -153,9 +179,12 @@ static void run_all(struct run *r)
         for (uint32_t s = 2; s <= r->company; s += 2)
             if (pos[s] < r->n_ids)
                 add_span(r, &b, s, pos[s]++, 1);
-        for (uint32_t i = 0; i < n; i++)
-            b.out[b.n_outs++] = (struct batch_out){
-                .row = row0 + i, .logits = r->logits + (size_t)(pos[0] + i) * r->be->n_vocab};
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t place = r->place[pos[0] + i];
+            if (place != NOT_KEPT)
+                b.out[b.n_outs++] = (struct batch_out){
+                    .row = row0 + i, .logits = r->logits + (size_t)place * r->be->n_vocab};
+        }
         pos[0] += n;
         if (r->be->ops->submit(r->be, &b, &e) != OK || r->be->ops->collect(r->be, &done, &e) != OK)
             die(&e);
@@ -176,7 +205,8 @@ int main(int argc, char **argv)
         parse_option(&r, argv[i]);
     read_ids(&r, argv[2]);
     load(&r, argv[1]);
-    size_t n = mem_mul(r.n_ids, r.be->n_vocab);
+    place_kept(&r);
+    size_t n = mem_mul(r.n_kept, r.be->n_vocab);
     r.logits = mem_alloc(mem_mul(n, sizeof *r.logits));
     run_all(&r);
     FILE *f = fopen(argv[3], "wb");
@@ -188,6 +218,7 @@ int main(int argc, char **argv)
     kv_arena_release(&r.arena);
     mem_free(r.logits);
     mem_free(r.id);
+    mem_free(r.place);
     mem_free(r.table);
     settings_release(&r.set);
     return 0;

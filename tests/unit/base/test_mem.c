@@ -9,7 +9,7 @@
 
 START_TEST(every_allocation_is_counted)
 {
-    uint64_t before = mem_thread_allocs();
+    uint64_t before = mem_thread_allocs(), n_bytes = mem_thread_bytes();
     void *p = mem_alloc(10);
     p = mem_realloc(p, 20);
     mem_free(p);
@@ -20,6 +20,7 @@ START_TEST(every_allocation_is_counted)
     mem_free(mem_strdup("x"));
     mem_free(NULL);
     ck_assert_uint_eq(mem_thread_allocs() - before, 7);
+    ck_assert_uint_eq(mem_thread_bytes() - n_bytes, 10 + 20 + 0 + 1 + 1 + 1 + 2);
 }
 END_TEST
 

@@ -51,6 +51,31 @@ START_TEST(metrics_without_labels_read_zero_from_the_start)
 }
 END_TEST
 
+START_TEST(values_kept_elsewhere_are_rendered_like_the_others)
+{
+    struct metrics *m = make();
+    struct buf out = {0};
+    metrics_set_const_labels(m, "model_name=\"m\"");
+    metrics_render_value(m, BY_LABELS,
+                         "a\"b\x1f"
+                         "200",
+                         3, true, &out);
+    metrics_render_value(m, BY_LABELS,
+                         "c\x1f"
+                         "404",
+                         1e6, false, &out);
+    metrics_render_value(m, LEVEL, NULL, 0.5, true, &out);
+    ck_assert_str_eq(out.ptr,
+                     "# HELP t_requests_total Requests\n# TYPE t_requests_total counter\n"
+                     "t_requests_total{model_name=\"m\",method=\"a\\\"b\",status=\"200\"} 3\n"
+                     "t_requests_total{model_name=\"m\",method=\"c\",status=\"404\"} 1000000\n"
+                     "# HELP t:level How high\n# TYPE t:level gauge\n"
+                     "t:level{model_name=\"m\"} 0.5\n");
+    buf_release(&out);
+    metrics_free(m);
+}
+END_TEST
+
 START_TEST(values_labels_and_cumulative_buckets_are_rendered)
 {
     struct metrics *m = make();
@@ -239,6 +264,7 @@ int main(void)
     tcase_add_test(t, series_beyond_the_bound_are_counted_together);
     tcase_add_test(t, known_series_take_no_memory);
     tcase_add_test(t, nothing_is_lost_between_threads);
+    tcase_add_test(t, values_kept_elsewhere_are_rendered_like_the_others);
     tcase_add_test_raise_signal(t, a_falling_counter_is_a_bug, SIGABRT);
     tcase_add_test_raise_signal(t, an_unknown_metric_is_a_bug, SIGABRT);
     suite_add_tcase(suite, t);

@@ -225,6 +225,11 @@ START_TEST(a_row_that_is_not_finite_fails_alone)
     step(&s);
     ck_assert_int_eq(s.b.out[0].job.token, token);
     ck_assert_int_eq(s.b.out[1].job.token, -1);
+    ck_assert(s.b.span[0].finite && !s.b.span[1].finite);
+    add(&s, 1, 0, 1, false); /* a step without outputs tells too */
+    add(&s, 0, 0, 4, false);
+    step(&s);
+    ck_assert(!s.b.span[0].finite && s.b.span[1].finite);
     small_release(&s);
 }
 END_TEST

@@ -64,7 +64,11 @@ START_TEST(the_arena_is_aligned_zero_and_holds_every_block)
     struct kv_arena a;
     struct err e;
     ck_assert_int_eq(kv_layout_init_plain(&l, 2, 3, 64, 16, KV_F16, &e), OK);
+    struct kv_arena planned;
+    ck_assert_int_eq(kv_arena_plan(&planned, &l, (uint32_t[]){100}, NULL, &e), OK);
     ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){100}, NULL, &e), OK);
+    ck_assert_ptr_null(planned.map);
+    ck_assert_uint_eq(planned.n_bytes, a.n_bytes);
     ck_assert_uint_eq((uintptr_t)a.group[0].base % (2 << 20), 0);
     ck_assert_uint_ge(a.n_bytes, 100 * l.group[0].block_bytes);
     for (uint32_t b = 0; b < 100; b++) {

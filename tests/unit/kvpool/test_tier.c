@@ -1,5 +1,5 @@
-/* kvpool/tier: bytes come back from every slot, every job is answered once, late and failed copies touch
- * nothing, the spill file has no name. Threads are run under TSan by the preset tsan. */
+/* kvpool/tier: bytes come back from every slot, every job is answered once, late and failed copies
+ * touch nothing, the spill file has no name. Threads are run under TSan by the preset tsan. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -294,8 +294,8 @@ START_TEST(a_job_that_waited_too_long_fails_once_and_is_never_done)
 }
 END_TEST
 
-/* What happens while the file's thread is about to read or write: time passes, the owner is answered and
- * uses the frame for something else. */
+/* What happens while the file's thread is about to read or write: time passes, the owner is
+ * answered and uses the frame for something else. */
 static void answer_and_reuse(void *arg)
 {
     struct rig *r = arg;

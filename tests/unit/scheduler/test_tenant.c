@@ -568,6 +568,10 @@ START_TEST(the_queue_of_a_key_is_bounded_by_requests_at_its_very_limit)
     ck_assert_str_eq(e.code, "key_queue_full");
     ck_assert_ptr_nonnull(strstr(e.text, "3 requests"));
     ck_assert_uint_ge(retry_s, 1);
+    struct tenant_view v;
+    tenant_look(table, 0, &v);
+    ck_assert_uint_eq(v.n_refused, 1);
+    ck_assert_uint_eq(v.n_waiting, 3);
     struct tenant_item *other = put(1, 1);
     drop(other);
     drop(tenant_first(table, now));

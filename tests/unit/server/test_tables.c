@@ -1,4 +1,4 @@
-/* server: tables of errors and routes, keys, timers, stream framing, KV sizing. */
+/* server: tables of errors and routes, timers, stream framing, KV sizing. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
@@ -11,7 +11,6 @@
 
 #include "base/json.h"
 #include "config/settings.h"
-#include "server/auth.h"
 #include "server/errors.h"
 #include "server/listen.h"
 #include "server/messages.h"
@@ -108,70 +107,6 @@ START_TEST(all_but_health_and_readiness_need_a_key)
             strcmp(route_at(i)->path, "/health") == 0 || strcmp(route_at(i)->path, "/ready") == 0;
         ck_assert_msg(route_at(i)->auth == !open, "%s", route_at(i)->path);
     }
-}
-END_TEST
-
-/* ---- keys ---- */
-
-static void write_file(char *path, const char *text)
-{
-    snprintf(path, 64, "/tmp/millrace-keys-XXXXXX");
-    int fd = mkstemp(path);
-    ck_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    close(fd);
-}
-
-START_TEST(keys_come_from_option_and_file)
-{
-    struct auth a;
-    struct err e;
-    char path[64];
-    write_file(path, "# staff\n  sk-one  \n\nsk-two\r\n");
-    ck_assert_int_eq(auth_load(&a, "sk-zero", path, &e), OK);
-    ck_assert_uint_eq(a.n_keys, 3);
-    ck_assert(auth_allows(&a, "Bearer sk-one", NULL));
-    ck_assert(auth_allows(&a, "bearer  sk-two", NULL));
-    ck_assert(auth_allows(&a, NULL, "sk-zero"));
-    ck_assert(auth_allows(&a, "Bearer wrong", "sk-zero"));
-    ck_assert(!auth_allows(&a, NULL, NULL));
-    ck_assert(!auth_allows(&a, "Bearer sk-on", NULL));
-    ck_assert(!auth_allows(&a, "Bearer sk-onee", NULL));
-    ck_assert(!auth_allows(&a, "Bearer ", NULL));
-    ck_assert(!auth_allows(&a, "Basic sk-one", NULL));
-    ck_assert(!auth_allows(&a, NULL, ""));
-    auth_release(&a);
-    unlink(path);
-}
-END_TEST
-
-START_TEST(a_key_file_that_would_leave_the_server_open_is_refused)
-{
-    struct auth a;
-    struct err e;
-    char path[64], longest[AUTH_MAX_KEY_BYTES + 10];
-    write_file(path, "# nothing\n\n");
-    ck_assert_int_eq(auth_load(&a, "", path, &e), ERR_INVALID);
-    auth_release(&a);
-    unlink(path);
-    memset(longest, 'k', sizeof(longest) - 1);
-    longest[sizeof(longest) - 1] = 0;
-    write_file(path, longest);
-    ck_assert_int_eq(auth_load(&a, "", path, &e), ERR_INVALID);
-    ck_assert(strstr(e.text, "line 1") && strstr(e.text, "512"));
-    auth_release(&a);
-    unlink(path);
-    ck_assert_int_eq(auth_load(&a, "", path, &e), ERR_IO);
-    auth_release(&a);
-}
-END_TEST
-
-START_TEST(without_keys_everything_is_allowed)
-{
-    struct auth a;
-    struct err e;
-    ck_assert_int_eq(auth_load(&a, "", "", &e), OK);
-    ck_assert(auth_allows(&a, NULL, NULL));
-    auth_release(&a);
 }
 END_TEST
 
@@ -402,9 +337,6 @@ int main(void)
     tcase_add_test(t, every_route_is_found_in_all_spellings_of_its_path);
     tcase_add_test(t, unknown_paths_allow_nothing);
     tcase_add_test(t, all_but_health_and_readiness_need_a_key);
-    tcase_add_test(t, keys_come_from_option_and_file);
-    tcase_add_test(t, a_key_file_that_would_leave_the_server_open_is_refused);
-    tcase_add_test(t, without_keys_everything_is_allowed);
     tcase_add_test(t, timers_expire_in_the_order_they_were_started);
     tcase_add_test(t, a_frame_is_one_http_chunk);
     tcase_add_test(t, accepted_sockets_have_the_options_of_the_listener);

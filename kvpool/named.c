@@ -1,0 +1,381 @@
+/* The table of named prefixes and its files; see named.h. */
+#include "kvpool/named.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "kvpool/file.h"
+
+enum { NAMED_VERSION = 1, FILE_NAME_BYTES = 2 * (KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 2 };
+
+/* First bytes of a file; then keys, tokens, owner, name, salt. */
+struct named_head {
+    char magic[8]; /* "MRKVNAM" and NUL */
+    uint32_t crc; /* CRC-32C of the whole file with this field 0 */
+    uint32_t version;
+    uint64_t domain;
+    int64_t made_unix_s;
+    uint32_t n_tokens, n_keys, n_owner, n_name, n_salt, zero;
+};
+_Static_assert(sizeof(struct named_head) == 56, "the head has no gaps");
+
+static const char magic[8] = "MRKVNAM";
+
+struct kv_named {
+    struct mutex lock;
+    int folder; /* owns; -1: memory only */
+    struct kv_named_prefix **at; /* owns [KV_NAMED_MAX]; under lock, in order of age */
+    uint32_t n;
+    uint64_t n_tokens; /* of all, under lock */
+};
+
+/* ---- one prefix ---- */
+
+static struct kv_named_prefix *copy_of(const struct kv_named_prefix *p)
+{
+    size_t n_tokens = mem_mul(p->n_tokens, sizeof(*p->tokens));
+    size_t n_keys = mem_mul(p->n_keys, sizeof(*p->keys));
+    uint8_t *at =
+        mem_zalloc(sizeof(*p) + n_keys + n_tokens + p->owner.len + p->name.len + p->salt.len);
+    struct kv_named_prefix *copy = (struct kv_named_prefix *)at;
+    *copy = *p;
+    at += sizeof(*p);
+    const struct {
+        const void *from;
+        size_t n;
+        const void **to;
+    } part[] = {
+        {p->keys, n_keys, (const void **)&copy->keys},
+        {p->tokens, n_tokens, (const void **)&copy->tokens},
+        {p->owner.ptr, p->owner.len, (const void **)&copy->owner.ptr},
+        {p->name.ptr, p->name.len, (const void **)&copy->name.ptr},
+        {p->salt.ptr, p->salt.len, (const void **)&copy->salt.ptr},
+    };
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        if (part[i].n)
+            memcpy(at, part[i].from, part[i].n);
+        *part[i].to = at;
+        at += part[i].n;
+    }
+    return copy;
+}
+
+void kv_named_prefix_free(struct kv_named_prefix *p)
+{
+    mem_free(p);
+}
+
+static enum status check(const struct kv_named_prefix *p, struct err *e)
+{
+    if (p->name.len < 1 || p->name.len > KV_NAMED_NAME_BYTES)
+        return err_set(e, ERR_INVALID, "name of a prefix has %zu bytes, not 1..%d", p->name.len,
+                       KV_NAMED_NAME_BYTES);
+    if (p->owner.len > KV_NAMED_OWNER_BYTES)
+        return err_set(e, ERR_INVALID, "owner of a prefix has %zu bytes, over %d", p->owner.len,
+                       KV_NAMED_OWNER_BYTES);
+    if (p->salt.len > KV_NAMED_SALT_BYTES)
+        return err_set(e, ERR_INVALID, "salt of a prefix has %zu bytes, over %d", p->salt.len,
+                       KV_NAMED_SALT_BYTES);
+    if (p->n_tokens < 1 || p->n_tokens > KV_NAMED_TOKENS)
+        return err_set(e, ERR_TOO_LARGE, "prefix has %u tokens, not 1..%d", p->n_tokens,
+                       KV_NAMED_TOKENS);
+    if (p->n_keys > p->n_tokens)
+        return err_set(e, ERR_INVALID, "prefix of %u tokens has %u blocks", p->n_tokens, p->n_keys);
+    return OK;
+}
+
+/* ---- files ---- */
+
+static void add_hex(char **to, struct str s)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < s.len; i++) {
+        *(*to)++ = digits[(uint8_t)s.ptr[i] >> 4];
+        *(*to)++ = digits[(uint8_t)s.ptr[i] & 15];
+    }
+}
+
+static void file_name(char out[FILE_NAME_BYTES], struct str owner, struct str name)
+{
+    add_hex(&out, owner);
+    *out++ = '-';
+    add_hex(&out, name);
+    *out = 0;
+}
+
+static enum status save(struct kv_named *n, const struct kv_named_prefix *p, struct err *e)
+{
+    char name[FILE_NAME_BYTES];
+    struct buf rest = {0};
+    struct named_head head = {.version = NAMED_VERSION,
+                              .domain = p->domain,
+                              .made_unix_s = p->made_unix_s,
+                              .n_tokens = p->n_tokens,
+                              .n_keys = p->n_keys,
+                              .n_owner = (uint32_t)p->owner.len,
+                              .n_name = (uint32_t)p->name.len,
+                              .n_salt = (uint32_t)p->salt.len};
+    if (n->folder < 0)
+        return OK;
+    memcpy(head.magic, magic, sizeof(magic));
+    buf_add(&rest, p->keys, p->n_keys * sizeof(*p->keys));
+    buf_add(&rest, p->tokens, p->n_tokens * sizeof(*p->tokens));
+    buf_add_str(&rest, p->owner);
+    buf_add_str(&rest, p->name);
+    buf_add_str(&rest, p->salt);
+    head.crc = crc32c(crc32c(0, &head, sizeof(head)), rest.ptr, rest.len);
+    file_name(name, p->owner, p->name);
+    bool ok = kv_file_replace(n->folder, name, &head, sizeof(head), rest.ptr, rest.len, true);
+    int error = errno;
+    buf_release(&rest);
+    if (ok)
+        return OK;
+    return err_set(e, ERR_IO, "cannot write a named prefix: %s", strerror(error));
+}
+
+/* Views into text; false: not a sound file. */
+static bool parse(struct buf *text, struct kv_named_prefix *p)
+{
+    struct named_head head;
+    if (text->len < sizeof(head))
+        return false;
+    memcpy(&head, text->ptr, sizeof(head));
+    uint32_t crc = head.crc;
+    head.crc = 0;
+    size_t n_rest = text->len - sizeof(head);
+    const char *rest = text->ptr + sizeof(head);
+    size_t n_tokens = head.n_tokens * sizeof(*p->tokens), n_keys = head.n_keys * sizeof(*p->keys);
+    if (memcmp(head.magic, magic, sizeof(magic)) != 0 || head.version != NAMED_VERSION ||
+        crc != crc32c(crc32c(0, &head, sizeof(head)), rest, n_rest) ||
+        n_rest != n_tokens + n_keys + head.n_owner + head.n_name + head.n_salt)
+        return false;
+    *p = (struct kv_named_prefix){.tokens = (const int32_t *)(rest + n_keys),
+                                  .n_tokens = head.n_tokens,
+                                  .keys = (const struct kv_key *)rest,
+                                  .n_keys = head.n_keys,
+                                  .domain = head.domain,
+                                  .made_unix_s = head.made_unix_s};
+    rest += n_tokens + n_keys;
+    p->owner = (struct str){rest, head.n_owner};
+    p->name = (struct str){rest + head.n_owner, head.n_name};
+    p->salt = (struct str){rest + head.n_owner + head.n_name, head.n_salt};
+    return check(p, NULL) == OK;
+}
+
+static void load_file(struct kv_named *n, const char *name)
+{
+    enum { MOST = sizeof(struct named_head) + 4 * KV_NAMED_TOKENS + 16 * KV_NAMED_TOKENS + 4096 };
+    char wanted[FILE_NAME_BYTES] = "";
+    struct buf text = {0};
+    struct kv_named_prefix p;
+    bool ok = kv_file_slurp(n->folder, name, MOST, &text) && parse(&text, &p);
+    if (ok)
+        file_name(wanted, p.owner, p.name);
+    if (!ok || strcmp(wanted, name) != 0)
+        log_warn("file '%s' of the named prefixes is not sound and is left out", name);
+    else if (n->n == KV_NAMED_MAX || n->n_tokens + p.n_tokens > KV_NAMED_ALL_TOKENS)
+        log_warn("file '%s' of the named prefixes is one too many and is left out", name);
+    else {
+        n->at[n->n++] = copy_of(&p);
+        n->n_tokens += p.n_tokens;
+    }
+    buf_release(&text);
+}
+
+static int by_age(const void *a_, const void *b_)
+{
+    const struct kv_named_prefix *a = *(const struct kv_named_prefix *const *)a_;
+    const struct kv_named_prefix *b = *(const struct kv_named_prefix *const *)b_;
+    return a->made_unix_s < b->made_unix_s ? -1 : a->made_unix_s > b->made_unix_s;
+}
+
+static enum status load_all(struct kv_named *n, struct err *e)
+{
+    int fd = openat(n->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return err_set(e, ERR_IO, "cannot list the named prefixes: %s", strerror(errno));
+    }
+    for (struct dirent *t; (t = readdir(dir));) {
+        if (strcmp(t->d_name, "writing.tmp") == 0)
+            unlinkat(n->folder, t->d_name, 0);
+        else if (t->d_name[0] != '.')
+            load_file(n, t->d_name);
+    }
+    closedir(dir);
+    qsort(n->at, n->n, sizeof(*n->at), by_age);
+    return OK;
+}
+
+/* ---- the table ---- */
+
+enum status kv_named_open(const char *path, struct kv_named **out, struct err *e)
+{
+    struct kv_named *n = mem_zalloc(sizeof(*n));
+    n->at = mem_zalloc(mem_mul(KV_NAMED_MAX, sizeof(*n->at)));
+    n->folder = -1;
+    mutex_init(&n->lock);
+    enum status status = OK;
+    if (*path)
+        status = kv_folder_open(path, "names", &n->folder, e);
+    if (status == OK && *path)
+        status = load_all(n, e);
+    if (status != OK) {
+        kv_named_close(n);
+        return status;
+    }
+    *out = n;
+    return OK;
+}
+
+void kv_named_close(struct kv_named *n)
+{
+    if (!n)
+        return;
+    for (uint32_t i = 0; i < n->n; i++)
+        mem_free(n->at[i]);
+    if (n->folder >= 0)
+        close(n->folder);
+    mutex_release(&n->lock);
+    mem_free(n->at);
+    mem_free(n);
+}
+
+/* Its place, or n->n. */
+static uint32_t find(const struct kv_named *n, struct str owner, struct str name)
+{
+    uint32_t i = 0;
+    while (i < n->n && !(str_eq(n->at[i]->owner, owner) && str_eq(n->at[i]->name, name)))
+        i++;
+    return i;
+}
+
+static enum status put(struct kv_named *n, const struct kv_named_prefix *p,
+                       struct kv_named_prefix **old, struct err *e)
+{
+    uint32_t i = find(n, p->owner, p->name);
+    uint64_t n_tokens = n->n_tokens + p->n_tokens - (i < n->n ? n->at[i]->n_tokens : 0);
+    if (i == KV_NAMED_MAX)
+        return err_set(e, ERR_TOO_LARGE, "there are %d named prefixes already", KV_NAMED_MAX);
+    if (n_tokens > KV_NAMED_ALL_TOKENS)
+        return err_set(e, ERR_TOO_LARGE, "named prefixes would have %llu tokens together, over %d",
+                       (unsigned long long)n_tokens, KV_NAMED_ALL_TOKENS);
+    enum status status = save(n, p, e);
+    if (status != OK)
+        return status;
+    if (i < n->n)
+        *old = n->at[i];
+    else
+        n->n++;
+    n->at[i] = copy_of(p);
+    n->n_tokens = n_tokens;
+    return OK;
+}
+
+/* Hands what left the table to the caller, or frees it. */
+static void hand_out(struct kv_named_prefix *gone, struct kv_named_prefix **old)
+{
+    if (old)
+        *old = gone;
+    else
+        mem_free(gone);
+}
+
+enum status kv_named_put(struct kv_named *n, const struct kv_named_prefix *p,
+                         struct kv_named_prefix **old, struct err *e)
+{
+    struct kv_named_prefix *gone = NULL;
+    enum status status = check(p, e);
+    if (status == OK) {
+        mutex_lock(&n->lock);
+        status = put(n, p, &gone, e);
+        mutex_unlock(&n->lock);
+    }
+    hand_out(gone, old);
+    return status;
+}
+
+static enum status not_found(struct str name, struct err *e)
+{
+    return err_set(e, ERR_NOT_FOUND, "no prefix is named '%.*s'",
+                   (int)(name.len < KV_NAMED_NAME_BYTES ? name.len : KV_NAMED_NAME_BYTES),
+                   name.ptr);
+}
+
+enum status kv_named_get(struct kv_named *n, struct str owner, struct str name,
+                         struct kv_named_prefix **out, struct err *e)
+{
+    mutex_lock(&n->lock);
+    uint32_t i = find(n, owner, name);
+    *out = i < n->n ? copy_of(n->at[i]) : NULL;
+    mutex_unlock(&n->lock);
+    return *out ? OK : not_found(name, e);
+}
+
+static enum status take_out(struct kv_named *n, struct str owner, struct str name,
+                            struct kv_named_prefix **gone, struct err *e)
+{
+    char file[FILE_NAME_BYTES];
+    uint32_t i = find(n, owner, name);
+    if (i == n->n)
+        return not_found(name, e);
+    file_name(file, owner, name);
+    if (n->folder >= 0 && unlinkat(n->folder, file, 0) < 0 && errno != ENOENT)
+        return err_set(e, ERR_IO, "cannot delete a named prefix: %s", strerror(errno));
+    *gone = n->at[i];
+    n->n_tokens -= (*gone)->n_tokens;
+    n->n--;
+    memmove(n->at + i, n->at + i + 1, (n->n - i) * sizeof(*n->at));
+    return OK;
+}
+
+enum status kv_named_delete(struct kv_named *n, struct str owner, struct str name,
+                            struct kv_named_prefix **old, struct err *e)
+{
+    struct kv_named_prefix *gone = NULL;
+    mutex_lock(&n->lock);
+    enum status status = take_out(n, owner, name, &gone, e);
+    mutex_unlock(&n->lock);
+    hand_out(gone, old);
+    return status;
+}
+
+void kv_named_each(struct kv_named *n, struct str owner,
+                   void (*fn)(void *arg, const struct kv_named_prefix *p), void *arg)
+{
+    mutex_lock(&n->lock);
+    for (uint32_t i = 0; i < n->n; i++) {
+        if (str_eq(n->at[i]->owner, owner))
+            fn(arg, n->at[i]);
+    }
+    mutex_unlock(&n->lock);
+}
+
+uint64_t kv_named_n_keys(const struct kv_named *n)
+{
+    uint64_t n_keys = 0;
+    for (uint32_t i = 0; i < n->n; i++)
+        n_keys += n->at[i]->n_keys;
+    return n_keys;
+}
+
+void kv_named_each_key(const struct kv_named *n,
+                       void (*fn)(void *arg, uint64_t domain, const struct kv_key *key), void *arg)
+{
+    for (uint32_t i = 0; i < n->n; i++) {
+        for (uint32_t k = 0; k < n->at[i]->n_keys; k++)
+            fn(arg, n->at[i]->domain, &n->at[i]->keys[k]);
+    }
+}

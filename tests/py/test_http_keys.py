@@ -1,0 +1,231 @@
+"""What keys and routes may: limits at their very edges, reload by SIGHUP, deadlines, the best of several choices."""
+
+import signal
+
+import pytest
+
+from http_rig import CHAT, COMPLETION, start_fake, start_real, wait_for
+
+CHAT_PATH = "/v1/chat/completions"
+ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
+
+
+def ids(n):
+    return {"prompt": [1000 + i for i in range(n)], "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+
+
+def as_key(key):
+    return [("Authorization", f"Bearer {key}")]
+
+
+def reload(server, count, text="reload: done"):
+    server.signal(signal.SIGHUP)
+    wait_for(lambda: server.log_text().count("reload:") >= count, "a reload")
+    assert text in server.log_text()
+
+
+def too_long(reply, n, most):
+    assert reply.status == 400, reply.body
+    error = reply.error
+    assert (error["code"], error["type"]) == ("context_length_exceeded", "invalid_request_error")
+    assert (error["input_length"], error["max_allowed"]) == (n, most)
+    assert str(n) in error["message"] and str(most) in error["message"]
+    return error
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text(
+        "sk-in name=in max_input=20\nsk-out name=out max_output=3\nsk-ctx name=ctx max_context=24\nsk-free name=free\n"
+    )
+    options = ["--server.api_key_file", str(keys), "--limits.max_input", "100", "--limits.max_context", "200"]
+    options += ["--limits.route", "completions max_input=40", "--limits.route", "chat max_output=5"]
+    with start_fake(*options) as server:
+        yield server
+
+
+def complete(server, key, n, **fields):
+    return server.post("/v1/completions", {**ids(n), **fields}, as_key(key))
+
+
+@pytest.mark.parametrize("key,most", [("sk-in", 20), ("sk-free", 40), ("sk-out", 40), ("sk-ctx", 23)])
+def test_the_least_limit_of_server_route_and_key_holds_at_its_edge(limited, key, most):
+    assert complete(limited, key, most - 1).status == 200
+    assert complete(limited, key, most).status == 200
+    too_long(complete(limited, key, most + 1), most + 1, most)
+
+
+def test_a_limit_says_where_it_comes_from(limited):
+    assert "max_input of the key is 20" in too_long(complete(limited, "sk-in", 30), 30, 20)["message"]
+    assert "max_input of the route is 40" in too_long(complete(limited, "sk-free", 41), 41, 40)["message"]
+    assert "max_context of the key is 24" in too_long(complete(limited, "sk-ctx", 30), 30, 23)["message"]
+
+
+def test_the_limit_of_a_route_is_not_that_of_another(limited):
+    text = [{"role": "user", "content": "word " * 50}]
+    reply = limited.post(CHAT_PATH, {**CHAT, "messages": text}, as_key("sk-free"))
+    assert reply.status == 200 and reply.json["usage"]["prompt_tokens"] > 40
+    text = [{"role": "user", "content": "word " * 120}]
+    reply = limited.post(CHAT_PATH, {**CHAT, "messages": text}, as_key("sk-free"))
+    too_long(reply, reply.error["input_length"], 100)
+
+
+def test_a_refused_prompt_never_reaches_the_engine(limited):
+    before = limited.ask("GET", "/metrics", headers=as_key("sk-free")).body
+    steps = [line for line in before.decode().splitlines() if line.startswith("millrace_engine_steps_total")]
+    too_long(complete(limited, "sk-in", 21, stream=True), 21, 20)
+    after = limited.ask("GET", "/metrics", headers=as_key("sk-free")).body
+    assert steps[0] in after.decode().splitlines()
+
+
+@pytest.mark.parametrize("key,n,asked,made", [
+    ("sk-out", 10, 3, 3), ("sk-out", 10, 4, 3), ("sk-out", 10, 10**7, 3),
+    ("sk-ctx", 20, 4, 4), ("sk-ctx", 20, 5, 4), ("sk-ctx", 23, 9, 1),
+])  # fmt: skip
+def test_max_tokens_is_cut_to_the_limit(limited, key, n, asked, made):
+    reply = complete(limited, key, n, max_tokens=asked)
+    assert reply.status == 200 and reply.json["usage"]["completion_tokens"] == made
+    assert reply.json["choices"][0]["finish_reason"] == "length"
+
+
+def test_max_output_of_a_route(limited):
+    reply = limited.post(CHAT_PATH, {**CHAT, **ENDLESS}, as_key("sk-free"))
+    assert reply.json["usage"]["completion_tokens"] == 5
+
+
+def test_each_prompt_of_a_list_is_checked(limited):
+    body = {**ids(1), "prompt": [[1000] * 20, [1000] * 21]}
+    too_long(limited.post("/v1/completions", body, as_key("sk-in")), 21, 20)
+
+
+# ---- reload ----
+
+
+def test_sighup_changes_keys_and_limits_and_drops_nobody(tmp_path):
+    keys, config = tmp_path / "keys", tmp_path / "millrace.conf"
+    keys.write_text("sk-old name=app\n")
+    config.write_text(f"[limits]\nmax_input = 30\n[server]\napi_key_file = {keys}\n")
+    with start_fake("--config", str(config), step_ms=2) as server, server.raw() as running:
+        body = {**ids(10), "max_tokens": 2000, "stream": True}
+        running.request("POST", "/v1/completions", body, as_key("sk-old"))
+        running.head()
+        first = running.chunk()
+        too_long(complete(server, "sk-old", 31), 31, 30)
+        keys.write_text("sk-new name=app max_output=2\n")
+        config.write_text(f"[limits]\nmax_input = 32\n[server]\napi_key_file = {keys}\n")
+        reload(server, 1)
+        assert complete(server, "sk-old", 10).status == 401
+        assert complete(server, "sk-new", 32).json["usage"]["completion_tokens"] == 2
+        too_long(complete(server, "sk-new", 33), 33, 32)
+        data = first
+        while part := running.chunk():
+            data += part
+        assert data.endswith(b"data: [DONE]\n\n") and b'"finish_reason":"length"' in data
+
+
+def test_a_bad_file_keeps_the_old_one_and_says_why(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a\n")
+    with start_fake("--server.api_key_file", str(keys)) as server:
+        keys.write_text("sk-b name=b\nsk-c wieght=2\n")
+        reload(server, 1, 'line 2: unknown word "wieght": did you mean "weight"')
+        assert complete(server, "sk-a", 5).status == 200
+        assert complete(server, "sk-b", 5).status == 401
+        keys.unlink()
+        reload(server, 2, "cannot read the key file")
+        assert complete(server, "sk-a", 5).status == 200
+        keys.write_text("sk-b name=b\n")
+        reload(server, 3)
+        assert complete(server, "sk-a", 5).status == 401
+        assert complete(server, "sk-b", 5).status == 200
+        assert "sk-" not in server.log_text()
+
+
+def test_the_program_itself_reloads_and_goes_on(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a\n")
+    with start_real("--server.api_key_file", str(keys)) as server:
+        keys.write_text("sk-b name=b max_input=3\n")
+        reload(server, 1, "reload: keys and limits are read again")
+        assert complete(server, "sk-a", 3).status == 401
+        assert complete(server, "sk-b", 3).status == 200
+        too_long(complete(server, "sk-b", 4), 4, 3)
+
+
+def test_a_bad_key_file_at_the_start_is_one_line(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a weight=0\n")
+    with pytest.raises(AssertionError, match="line 1: weight must be a whole number from 1 to 1000"):
+        with start_real("--server.api_key_file", str(keys)):
+            pass
+
+
+# ---- fields ----
+
+
+@pytest.mark.parametrize("field,value", [
+    ("priority", 1.5), ("priority", "high"), ("priority", 2**31), ("deadline_ms", 0), ("deadline_ms", -5),
+    ("deadline_ms", 86400001), ("cache_salt", 7), ("cache_salt", "x" * 129), ("kv_reserve", 1), ("overflow", "sinks"),
+    ("best_of", 0), ("best_of", 17), ("best_of", 10**9),
+])  # fmt: skip
+def test_a_bad_value_of_a_service_field_is_400(fake, field, value):
+    reply = fake.complete(**{field: value})
+    assert reply.status == 400 and reply.error["param"] == field, reply.body
+
+
+@pytest.mark.parametrize("field,value", [
+    ("priority", -(2**31)), ("priority", 2**31 - 1), ("deadline_ms", 1), ("deadline_ms", 86400000), ("cache_salt", ""),
+    ("cache_salt", "x" * 128), ("cache_salt", "\u00e9"), ("kv_reserve", True), ("overflow", "stop"), ("overflow", None),
+])  # fmt: skip
+def test_good_values_of_service_fields_are_taken(fake, field, value):
+    for path, body in [("/v1/completions", COMPLETION), (CHAT_PATH, CHAT)]:
+        assert fake.post(path, {**body, field: value}).status in (200, 504 if field == "deadline_ms" else 200)
+
+
+# ---- best_of ----
+
+
+def mean_logprob(choice):
+    values = choice["logprobs"]["token_logprobs"]
+    return sum(values) / len(values)
+
+
+def test_best_of_gives_the_most_likely_choices_first(real):
+    fields = {"prompt": "The best colour is", "max_tokens": 6, "temperature": 1.5, "seed": 7, "logprobs": 0}
+    every = real.post("/v1/completions", {**fields, "n": 6}).json
+    best = real.post("/v1/completions", {**fields, "n": 2, "best_of": 6}).json
+    ranked = sorted(every["choices"], key=mean_logprob, reverse=True)
+    assert [c["text"] for c in best["choices"]] == [c["text"] for c in ranked[:2]]
+    assert [c["index"] for c in best["choices"]] == [0, 1]
+    assert best["usage"] == every["usage"], "all computed tokens are told"
+    assert len({c["text"] for c in every["choices"]}) > 1
+
+
+def test_best_of_needs_no_logprobs_and_keeps_prompts_apart(real):
+    fields = {"prompt": ["One", "Two"], "max_tokens": 5, "temperature": 1.5, "seed": 7}
+    every = real.post("/v1/completions", {**fields, "n": 4, "logprobs": 0}).json["choices"]
+    best = real.post("/v1/completions", {**fields, "best_of": 4}).json["choices"]
+    assert [c["text"] for c in best] == [max(every[i : i + 4], key=mean_logprob)["text"] for i in (0, 4)]
+    assert [c["index"] for c in best] == [0, 1] and best[0]["logprobs"] is None
+
+
+def test_best_of_and_n(fake):
+    assert fake.complete(n=3, best_of=2).error["param"] == "best_of"
+    assert fake.complete(best_of=2, stream=True).error["param"] == "best_of"
+    assert fake.complete(n=2, best_of=2, stream=True).status == 200
+    assert len(fake.complete(n=2, best_of=2).json["choices"]) == 2
+    assert len(fake.complete(n=2, best_of=None).json["choices"]) == 2
+
+
+# ---- what the log may know ----
+
+
+def test_neither_keys_nor_salts_are_told_anywhere(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-hidden name=shown\nsk-unnamed\n")
+    with start_fake("--server.api_key_file", str(keys), "--log.level", "debug") as server:
+        for key in ("sk-hidden", "sk-unnamed"):
+            assert complete(server, key, 5, cache_salt="pepper").status == 200
+            told = server.ask("GET", "/metrics", headers=as_key(key)).body.decode() + server.log_text()
+            assert "sk-" not in told and "pepper" not in told
