@@ -209,7 +209,7 @@ static struct seq *pick_victim(const struct sched *s)
     struct victim best_is = {0};
     for (uint32_t i = oldest_is_parked(s) ? 0 : 1; i < s->n_running; i++) {
         struct seq *q = s->running[i];
-        if (q->kv.reserves || !kv_seq_resident(&q->kv))
+        if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
         struct victim is = victim_of(q);
         if (!best || rather(&is, &best_is)) {
@@ -269,7 +269,7 @@ static bool unstick(struct sched *s, const struct kv_need *want)
     if (kv_jobs_open(s->kv) > 0)
         return false;
     for (uint32_t i = 0; i < s->n_running; i++) {
-        if (s->running[i] != q && s->running[i]->kv.reserves)
+        if (s->running[i] != q && s->running[i]->req->reserves)
             return false; /* it ends in a finite time */
     }
     if (drop_youngest_parked(s))
@@ -306,7 +306,7 @@ static void spill_ahead(struct sched *s)
     uint32_t clean = 0; /* blocks of those looked at: parking them would give as many frames */
     for (uint32_t i = s->n_running; i > 0 && left > 0 && clean < 2 * low; i--) {
         struct seq *q = s->running[i - 1];
-        if (q->kv.reserves || !kv_seq_resident(&q->kv))
+        if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
         left -= memory_spill(s, q, left);
         clean += q->kv.t[0].n - q->kv.t[0].first;

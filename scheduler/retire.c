@@ -144,8 +144,10 @@ static void end_prompt(struct sched *s, struct seq *q)
     req_fork(req, s->kv);
     if (req->reserves)
         room_split_claim(s, req);
-    for (uint32_t i = 1; i < req->r->n_choices; i++)
+    for (uint32_t i = 1; i < req->r->n_choices; i++) {
+        memory_count_staged(s, &req->seq[i]);
         running_insert(s, &req->seq[i]);
+    }
 }
 
 void retire_step(struct sched *s)

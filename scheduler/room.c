@@ -79,6 +79,17 @@ bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, u
     return true;
 }
 
+/* All of it, but for frames that slid out of a window and are still read by a copy: those come free soon,
+ * and others are parked for who lacks them. */
+static void claim_most(struct sched *s, struct kv_seq *kv, struct kv_need need)
+{
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        uint32_t room = kv_room(s->kv, g);
+        need.n[g] = need.n[g] < room ? need.n[g] : room;
+    }
+    CHECK(kv_seq_claim(s->kv, kv, &need));
+}
+
 void room_split_claim(struct sched *s, struct req *q)
 {
     uint32_t n = q->r->n_choices, n_slots = s->layout.n_slots, positions = req_positions(q->r);
@@ -95,8 +106,7 @@ void room_split_claim(struct sched *s, struct req *q)
     }
     kv_seq_claim_trim(s->kv, parent, &part);
     for (uint32_t i = 1; i < n; i++)
-        CHECKF(kv_seq_claim(s->kv, &q->seq[i].kv, i + 1 == n ? &last : &part),
-               "the promise to request %s doesn't cover choice %u", q->r->name, i);
+        claim_most(s, &q->seq[i].kv, i + 1 == n ? last : part);
 }
 
 struct kv_need room_add(struct kv_need a, struct kv_need b)
@@ -152,7 +162,7 @@ struct kv_need room_horizon(const struct sched *s)
     uint32_t n_rows = s->limits.reserve == SCHED_RESERVE_QUANTILE ? SCHED_HORIZON : 0;
     for (uint32_t i = 0; i < s->n_running; i++) {
         const struct seq *q = s->running[i];
-        if (q->state != SEQ_LIVE || q->kv.reserves)
+        if (q->state != SEQ_LIVE || q->req->reserves)
             continue;
         uint32_t positions = room_positions(s, q, n_rows);
         sum = room_add(sum, room_growth(s, q, positions));
