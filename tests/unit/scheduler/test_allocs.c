@@ -22,7 +22,7 @@ static uint64_t allocs_of(struct request **r, uint32_t n)
     return mem_thread_allocs() - before;
 }
 
-static void expect_none(struct rig_options *opt, bool swaps)
+static void expect_none(struct rig_options *opt, bool swaps, uint32_t max_tokens)
 {
     clock_fake(true, NS_PER_S);
     opt->prefix = true;
@@ -37,8 +37,8 @@ static void expect_none(struct rig_options *opt, bool swaps)
     struct request *r[12];
     for (uint32_t i = 0; i < 12; i++) {
         r[i] = prompt_of(&g, 1, 9, i, 2);
-        r[i]->max_tokens = 100;
-        r[i]->n_choices = i == 3 ? 3 : 1;
+        r[i]->max_tokens = max_tokens;
+        r[i]->n_choices = i == 3 && max_tokens < 200 ? 3 : 1;
         r[i]->sampling.temperature = 1;
     }
     ck_assert_uint_eq(allocs_of(r, 12), 0);
@@ -59,7 +59,7 @@ START_TEST(preemption_by_computing_again_allocates_nothing)
 {
     struct rig_options opt = rig_defaults();
     opt.n_blocks = 40;
-    expect_none(&opt, false);
+    expect_none(&opt, false, 100);
 }
 END_TEST
 
@@ -72,18 +72,19 @@ START_TEST(preemption_by_swap_allocates_nothing)
     for (uint32_t i = 0; i < 2; i++)
         opt.n_host[i] = opt.n_file[i] = 100;
     opt.max_jobs = 8;
-    expect_none(&opt, true);
+    expect_none(&opt, true, 100);
 }
 END_TEST
 
 START_TEST(sequences_longer_than_the_arena_allocate_nothing)
 {
     struct rig_options opt = rig_defaults();
-    opt.n_blocks = 12;
+    opt.n_blocks = 28;
     for (uint32_t i = 0; i < 2; i++)
         opt.n_host[i] = opt.n_file[i] = 100;
     opt.max_jobs = 8;
-    expect_none(&opt, true);
+    opt.limits.chunk_max = 16;
+    expect_none(&opt, true, 300); /* 39 blocks */
 }
 END_TEST
 
@@ -91,6 +92,7 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/allocs");
     TCase *tc = tcase_create("allocs");
+    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, preemption_by_computing_again_allocates_nothing);
     tcase_add_test(tc, preemption_by_swap_allocates_nothing);
     tcase_add_test(tc, sequences_longer_than_the_arena_allocate_nothing);

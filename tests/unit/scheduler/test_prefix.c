@@ -9,7 +9,7 @@ static struct rig_options windowed(uint32_t kind, uint32_t window)
     struct rig_options opt = rig_defaults();
     opt.prefix = true;
     opt.n_slots = 8;
-    opt.n_blocks = 512;
+    opt.n_blocks = 4096; /* nothing is evicted */
     opt.n_groups = kind == 2 ? 2 : 1;
     opt.window[kind == 2] = kind ? window : 0;
     return opt;
@@ -101,7 +101,6 @@ START_TEST(keys_of_eight_bits_cost_hits_and_never_a_wrong_token)
 {
     struct rig_options opt = windowed((uint32_t)_i, 20);
     opt.key_bits = 8;
-    opt.n_blocks = 2048;
     rig_init(&g, &opt);
     uint32_t n_hit = 0;
     for (uint32_t round = 0; round < 2; round++) {

@@ -79,14 +79,17 @@ static void op_clear(void)
     random_count(DID_CLEAR);
 }
 
+/* What fits was decided with the largest chunk where windows or sequences longer than the arena are. */
 static void op_reload(void)
 {
     struct sched_limits *l = &w.g.s->limits;
-    l->chunk_max = 1 + draw(&w.r, 64);
-    l->max_batch_tokens =
-        l->max_running + draw(&w.r, w.opt.limits.max_batch_tokens - l->max_running + 1);
+    const struct sched_limits *first = &w.opt.limits;
     l->max_queued = draw(&w.r, 12);
     random_count(DID_RELOAD);
+    if (w.opt.window[0] || w.opt.window[1] || w.opt.max_jobs)
+        return;
+    l->chunk_max = 1 + draw(&w.r, 64);
+    l->max_batch_tokens = l->max_running + draw(&w.r, first->max_batch_tokens - l->max_running + 1);
 }
 
 static void audit(void)
@@ -137,10 +140,14 @@ static void op_drain(void)
         clock_fake_advance(NS_PER_MS);
         audit();
     }
-    while (fake_tier_flying(w.g.be))
-        finish_copy(false);
-    turn();
-    audit();
+    uint32_t n_idle = 0;
+    do { /* copies ahead of time go on for a while, a block each at most */
+        MUST(n_idle++ < 1000, "copies go on for ever");
+        while (fake_tier_flying(w.g.be))
+            finish_copy(false);
+        turn();
+        audit();
+    } while (fake_tier_flying(w.g.be));
     random_count(DID_DRAIN);
 }
 
