@@ -248,8 +248,10 @@ void kvc_set_reserve(struct kv_cache *c, struct kv_seq *s)
 void kvc_refill(struct kv_cache *c, struct kv_seq *s)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {
-        uint32_t has = s->t[k].n - s->t[k].first + s->claim.n[k], room = kv_room(c, k);
-        uint32_t lacks = s->reserve.n[k] > has ? s->reserve.n[k] - has : 0;
+        uint32_t has = s->t[k].n - s->t[k].first + s->claim.n[k];
+        if (has >= s->reserve.n[k])
+            continue;
+        uint32_t lacks = s->reserve.n[k] - has, room = kv_room(c, k);
         uint32_t more = lacks < room ? lacks : room;
         s->claim.n[k] += more;
         c->group[k].n_promised += more;

@@ -163,6 +163,7 @@ static bool free_a_slot(struct kv_cache *c, struct kvc_group *g, enum kvc_greed 
         return true;
     }
     uint32_t i = l[KVC_ONCE_CLEAN].n > 0         ? l[KVC_ONCE_CLEAN].tail
+                 : greed == KVC_COLDER_ONES      ? KV_NO_BLOCK
                  : l[KVC_HIT_CLEAN].n > 0        ? l[KVC_HIT_CLEAN].tail
                  : greed == KVC_CACHED_AND_TWINS ? l[KVC_TWIN].head
                                                  : KV_NO_BLOCK;

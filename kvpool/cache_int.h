@@ -149,7 +149,7 @@ const struct kvc_block *kvc_look(const struct kv_cache *c, const struct kv_seq *
 enum kvc_list kvc_class(const struct kvc_block *b);
 uint32_t kvc_take_frame(struct kvc_group *g, struct kv_cache *c); /* CHECKs that there is one */
 /* Which copies may be given up for a new one. */
-enum kvc_greed { KVC_FREE_ONLY, KVC_CACHED_ONES, KVC_CACHED_AND_TWINS };
+enum kvc_greed { KVC_FREE_ONLY, KVC_COLDER_ONES, KVC_CACHED_ONES, KVC_CACHED_AND_TWINS };
 uint32_t kvc_take_slot(struct kv_cache *c, struct kvc_group *g, enum kvc_greed greed);
 void kvc_drop_frame(struct kvc_group *g, struct kvc_block *b);
 void kvc_drop_slot(struct kv_cache *c, struct kvc_group *g, struct kvc_block *b);
@@ -172,6 +172,9 @@ void kvc_wait_less(struct kv_cache *c, struct kv_seq *s);
 
 /* ---- cache_index.c ---- */
 struct kv_key kvc_chain(const struct kv_cache *c, struct kv_key parent, const int32_t *tokens);
+/* The indexed block with this key, parent and tokens, or KV_NO_BLOCK. */
+uint32_t kvc_find(const struct kv_cache *c, uint32_t group, struct kv_key key, struct kv_key parent,
+                  const int32_t *tokens);
 void kvc_unindex(struct kv_cache *c, struct kvc_group *g, struct kvc_block *b);
 /* Full retired blocks of s enter the index. */
 void kvc_publish(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, uint32_t n_full);

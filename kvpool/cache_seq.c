@@ -145,12 +145,30 @@ static void grow_group(struct kv_cache *c, struct kv_seq *s, uint32_t group, uin
     }
 }
 
-bool kv_seq_grow(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows, struct kv_copy *copy,
-                 uint32_t *n_copies)
+/* What most decoding rows need: the rows fit into the open last blocks, which s can write as they are. */
+static bool grow_in_place(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows)
 {
-    CHECKF(n_rows >= 1 && kv_seq_resident(s) && s->n_retired == s->n_tokens,
-           "growth by %u rows: runs %d, %u loads, %u of %u retired", n_rows, s->runs, s->n_loading,
-           s->n_retired, s->n_tokens);
+    uint32_t n = s->t[0].n, n_left = n * c->n_slots - s->n_tokens;
+    if (n_rows > n_left)
+        return false;
+    for (uint32_t k = 0; k < c->n_groups; k++) {
+        const struct kvc_block *b = kvc_at(c, s, k, n - 1);
+        if (b->ref > 1 || b->slot != KV_NO_BLOCK)
+            return false;
+    }
+    for (uint32_t k = 0; k < c->n_groups; k++) {
+        struct kvc_block *b = kvc_at(c, s, k, n - 1);
+        kvc_set_filled(&c->group[k], b, b->filled + n_rows);
+        if (n_rows == n_left)
+            kvc_set_state(&c->group[k], b, KVC_SEALED);
+        b->pin++;
+    }
+    return true;
+}
+
+static bool grow_with_blocks(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows,
+                             struct kv_copy *copy, uint32_t *n_copies)
+{
     struct kv_need need = kv_seq_need(c, s, n_rows);
     for (uint32_t k = 0; k < c->n_groups; k++) {
         CHECKF(kvc_blocks(s->n_tokens + n_rows, c->n_slots) <= s->t[k].cap,
@@ -165,6 +183,17 @@ bool kv_seq_grow(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows, struct k
             spoil_copy(c, s, k);
         grow_group(c, s, k, n_rows);
     }
+    return true;
+}
+
+bool kv_seq_grow(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows, struct kv_copy *copy,
+                 uint32_t *n_copies)
+{
+    CHECKF(n_rows >= 1 && kv_seq_resident(s) && s->n_retired == s->n_tokens,
+           "growth by %u rows: runs %d, %u loads, %u of %u retired", n_rows, s->runs, s->n_loading,
+           s->n_retired, s->n_tokens);
+    if (!grow_in_place(c, s, n_rows) && !grow_with_blocks(c, s, n_rows, copy, n_copies))
+        return false;
     s->n_tokens += n_rows;
     if (c->fault == KVC_FAULT_EARLY_PUBLISH && s->publishes)
         kvc_publish(c, s, c->fault_tokens, s->n_tokens / c->n_slots);
@@ -189,8 +218,10 @@ static void release_source(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 static void retire_group(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 {
     struct kvc_group *g = &c->group[group];
+    uint32_t last = s->t[group].n - 1;
     release_source(c, s, group);
-    for (uint32_t i = s->n_retired / c->n_slots; i < s->t[group].n; i++) {
+    for (uint32_t i = last * c->n_slots <= s->n_retired ? last : s->n_retired / c->n_slots;
+         i <= last; i++) {
         struct kvc_block *b = kvc_at(c, s, group, i);
         b->pin--;
         if (b->state == KVC_SEALED)
@@ -201,6 +232,8 @@ static void retire_group(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 static void slide(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 {
     struct kv_table *t = &s->t[group];
+    if (c->group[group].window == 0)
+        return;
     uint32_t first = kvc_first(&c->group[group], c->n_slots, s->n_retired);
     if (c->fault == KVC_FAULT_WINDOW_FIRST && first > 0 && first < t->n)
         first++;
@@ -221,8 +254,9 @@ void kv_seq_retire(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, 
         s->publishes = false;
         kv_pending_end(c, s);
     }
+    uint32_t n = s->t[0].n;
     if (s->publishes)
-        kvc_publish(c, s, tokens, s->n_retired / c->n_slots);
+        kvc_publish(c, s, tokens, n * c->n_slots == s->n_retired ? n : n - 1);
     for (uint32_t k = 0; k < c->n_groups; k++)
         slide(c, s, k);
     kvc_refill(c, s);

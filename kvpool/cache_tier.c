@@ -199,7 +199,8 @@ uint32_t kv_seq_page_out(struct kv_cache *c, struct kv_seq *s, uint32_t n_max)
 
 /* ---- jobs ---- */
 
-/* Few frames are free: the next block to be evicted of those that were hit before gets a copy first. */
+/* Few frames are free: the next block to be evicted of those that were hit before gets a copy first. Not
+ * at the cost of another one's: an idle server would copy round and round. */
 static bool spill_ahead(struct kv_cache *c)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {
@@ -210,7 +211,7 @@ static bool spill_ahead(struct kv_cache *c)
             g->n_free_host + g->n_free_file + g->list[KVC_ONCE_CLEAN].n + g->list[KVC_STORED].n;
         if (l->n > 0 && n_slots > 0 && g->n_free_frames < g->n_frames / 8 && kv_room(c, k) > 0 &&
             c->n_out < (c->max_jobs + 1) / 2 &&
-            spill_block(c, g, &g->block[l->head], KVC_CACHED_ONES))
+            spill_block(c, g, &g->block[l->head], KVC_COLDER_ONES))
             return true;
     }
     return false;

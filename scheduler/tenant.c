@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 /* A counter's unit: so small that rounding by the weight loses nothing that counts, so large that 2^43
@@ -157,6 +158,7 @@ void tenant_put(struct tenants *t, struct tenant_item *it)
     it->expiry = (struct order_link){0};
     if (it->expire_ns)
         order_insert(&t->expiry, &it->expiry, it->expire_ns, it->ticket);
+    t->told = false;
     x->n_queued++;
     x->queued_tokens += it->n_tokens;
     t->n_queued++;
@@ -186,6 +188,7 @@ void tenant_take(struct tenants *t, struct tenant_item *it, uint64_t now_ns)
     order_remove(&x->queue, &it->order);
     if (order_holds(&it->expiry))
         order_remove(&t->expiry, &it->expiry);
+    t->told = false;
     x->queued_tokens -= it->n_tokens;
     t->n_queued--;
     if (--t->class_n[it->class_index] == 0)
@@ -314,7 +317,7 @@ struct tenant_item *tenant_next(struct tenants *t)
                               .counter = t->gate[t->backlog[i]].counter + x->scan_cost,
                               .n_running = x->n_running,
                               .n_queued = x->n_queued};
-        if (!may_start(t, x, c.it->n_seqs))
+        if (!t->scan_all && !may_start(t, x, c.it->n_seqs))
             continue;
         c.class_index = aged_class(t, c.it, best_class);
         if (!best.it || better(&c, &best))
@@ -333,7 +336,23 @@ struct tenant_item *tenant_first(struct tenants *t, uint64_t now_ns)
 {
     t->scan++;
     t->scan_now_ns = now_ns;
+    t->scan_all = false;
     return tenant_next(t);
+}
+
+void tenants_tell_places(struct tenants *t, uint64_t now_ns, uint32_t n_most,
+                         void (*tell)(struct tenant_item *it, uint32_t place))
+{
+    if (t->told || now_ns - t->told_ns < TENANT_PLACES_MS * NS_PER_MS)
+        return;
+    t->told = true;
+    t->told_ns = now_ns;
+    t->scan++;
+    t->scan_now_ns = now_ns;
+    t->scan_all = true;
+    struct tenant_item *it;
+    for (uint32_t place = 1; place <= n_most && (it = tenant_next(t)); place++)
+        tell(it, place);
 }
 
 struct tenant_item *tenant_expired(const struct tenants *t, uint64_t now_ns)

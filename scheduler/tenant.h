@@ -36,6 +36,7 @@ enum {
     TENANT_PRIORITY_MAX = 31, /* priorities beyond -31..31 count as these */
     TENANT_CLASSES = 2 * TENANT_PRIORITY_MAX + 1,
     TENANT_RETRY_MAX_S = 60,
+    TENANT_PLACES_MS = 100, /* the shortest server.heartbeat, which tells the place */
     /* Cost of a token, in eighths of a computed prompt token. An output token takes a row of a step
      * like a prompt token and reads all of its KV alone; a cached one is nearly free. */
     TENANT_COST_CACHED = 1,
@@ -131,6 +132,11 @@ void tenant_refund(struct tenants *t, uint32_t tenant, uint64_t n_tokens);
  * (or anything else) between two calls. */
 struct tenant_item *tenant_first(struct tenants *t, uint64_t now_ns);
 struct tenant_item *tenant_next(struct tenants *t);
+/* Calls tell for the first n_most of all that wait, in order of service whether their tenant is at its
+ * cap or not, with their places from 1 on. Once a turn: does nothing while the queue is the same as at
+ * the last time, or that is less than TENANT_PLACES_MS ago. Ends a scan. */
+void tenants_tell_places(struct tenants *t, uint64_t now_ns, uint32_t n_most,
+                         void (*tell)(struct tenant_item *it, uint32_t place));
 /* A queued request whose expire_ns has passed, earliest first; NULL: none. The caller takes it. */
 struct tenant_item *tenant_expired(const struct tenants *t, uint64_t now_ns);
 uint64_t tenants_next_expiry(const struct tenants *t); /* 0: none */

@@ -64,6 +64,9 @@ struct tenants {
     bool was_waiting;
     uint64_t scan, scan_now_ns;
     struct tenant_item *scan_last;
+    bool scan_all; /* caps don't count */
+    uint64_t told_ns; /* the last tenants_tell_places */
+    bool told; /* nothing was queued or left since */
 };
 
 /* 0..TENANT_CLASSES-1, lower is better. */

@@ -520,6 +520,59 @@ START_TEST(another_request_than_the_last_may_go_while_a_scan_stands_on_it)
 }
 END_TEST
 
+static uint32_t n_told;
+static uint64_t told[8]; /* tickets */
+
+static void note_place(struct tenant_item *it, uint32_t place)
+{
+    ck_assert_uint_eq(place, n_told + 1);
+    told[n_told++] = it->ticket;
+}
+
+static uint32_t tell_places(uint32_t n_most)
+{
+    n_told = 0;
+    tenants_tell_places(table, now, n_most, note_place);
+    return n_told;
+}
+
+START_TEST(places_are_told_in_order_of_service_even_at_the_cap)
+{
+    setup(2);
+    set.row[0].max_running = 1;
+    tenants_apply(table, &set);
+    put(0, 1);
+    ck_assert_int_eq(serve(), 0);
+    put(0, 100);
+    put(0, 100);
+    put(1, 100);
+    ck_assert(tenant_at_cap(table, 0));
+    ck_assert_uint_eq(tell_places(8), 3);
+    ck_assert(told[0] == 3 && told[1] == 1 && told[2] == 2);
+    tenant_stop(table, 0, 1);
+    finish();
+}
+END_TEST
+
+START_TEST(places_are_told_again_when_the_queue_changed_and_not_too_often)
+{
+    setup(1);
+    for (int i = 0; i < 3; i++)
+        put(0, 1);
+    ck_assert_uint_eq(tell_places(2), 2);
+    now += NS_PER_S;
+    ck_assert_uint_eq(tell_places(8), 0);
+    drop(tenant_first(table, now));
+    ck_assert_uint_eq(tell_places(8), 2);
+    drop(tenant_first(table, now));
+    now += TENANT_PLACES_MS * NS_PER_MS - 1;
+    ck_assert_uint_eq(tell_places(8), 0);
+    now++;
+    ck_assert_uint_eq(tell_places(8), 1);
+    finish();
+}
+END_TEST
+
 /* ---- caps and bounds ---- */
 
 START_TEST(no_more_sequences_of_a_tenant_run_than_its_cap_and_others_go_on)
@@ -928,6 +981,8 @@ int main(void)
     tcase_add_test(order, a_scan_gives_every_request_once_alternating_between_tenants);
     tcase_add_test(order, what_a_scan_gave_out_may_be_started_or_taken_and_the_scan_goes_on);
     tcase_add_test(order, another_request_than_the_last_may_go_while_a_scan_stands_on_it);
+    tcase_add_test(order, places_are_told_in_order_of_service_even_at_the_cap);
+    tcase_add_test(order, places_are_told_again_when_the_queue_changed_and_not_too_often);
     tcase_add_test(bounds, no_more_sequences_of_a_tenant_run_than_its_cap_and_others_go_on);
     tcase_add_test(bounds, a_request_wider_than_a_cap_that_was_lowered_runs_alone);
     tcase_add_test(bounds, the_queue_of_a_key_is_bounded_by_requests_at_its_very_limit);
