@@ -242,8 +242,8 @@ START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
     struct kv_plan p;
     struct err e;
     for (int i = 0; i < 6; i++)
-        shape[i] = (struct kv_layer_shape){
-            .window = i < 5 ? 512 : 0, .n_kv_heads = 1, .head_dim = 256};
+        shape[i] =
+            (struct kv_layer_shape){.window = i < 5 ? 512 : 0, .n_kv_heads = 1, .head_dim = 256};
     ck_assert_int_eq(kv_layout_init(&l, shape, 6, 16, KV_F16, KV_F16, &e), OK);
     struct kv_plan_ask ask = {
         .kv_bytes = 256ull << 20, .max_running = 64, .chunk = 256, .context = 8192};
