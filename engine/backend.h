@@ -24,7 +24,7 @@ struct backend_limits {
 };
 
 struct backend_ops {
-    /* Starts the step; b stays untouched by the caller until collect returns it. */
+    /* Starts the step; b (but its results) stays untouched by the caller until collect returns it. */
     enum status (*submit)(struct backend *be, struct batch *b, struct err *e);
     /* Waits for the oldest submitted step; fills out[].job results; returns its batch in *b.
      * NULL in *b and OK when nothing is in flight. */

@@ -207,7 +207,6 @@ uint32_t kvc_take_block(struct kv_cache *c, struct kv_seq *s, uint32_t group, ui
     struct kvc_block *b = &g->block[i];
     g->free_block = b->next;
     g->n_free_blocks--;
-    b->prev = b->next = KV_NO_BLOCK;
     b->ref = b->n_run = 1;
     b->n_paged = 0;
     b->hits = 0;

@@ -72,6 +72,12 @@ static uint32_t index_find(const struct kv_cache *c, const struct kvc_group *g, 
     return KV_NO_BLOCK;
 }
 
+uint32_t kvc_find(const struct kv_cache *c, uint32_t group, struct kv_key key, struct kv_key parent,
+                  const int32_t *tokens)
+{
+    return index_find(c, &c->group[group], key, parent, tokens);
+}
+
 static void index_add(const struct kv_cache *c, struct kvc_group *g, struct kvc_block *b,
                       struct kv_key key, struct kv_key parent, const int32_t *tokens)
 {

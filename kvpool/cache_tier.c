@@ -97,7 +97,6 @@ static void run_absent(struct kv_cache *c, struct kv_seq *s)
             b->n_run++;
             kvc_queue_job(c, g, b, KVC_LOAD_WAITS);
             kvc_wait_more(c, s);
-            kvc_settle(c, g, b);
         }
     }
 }

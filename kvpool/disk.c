@@ -71,6 +71,7 @@ enum status kv_disk_open(const struct kv_disk_options *o, struct kv_disk **out, 
                                        .arg = d,
                                        .wake = o->wake,
                                        .wake_arg = o->wake_arg};
+    CHECK(o->max_jobs >= DISK_MIN_JOBS);
     d->o = *o;
     d->o.path = NULL;
     d->o.named = NULL;
@@ -125,6 +126,13 @@ bool kv_disk_has(const struct kv_disk *d, uint32_t group, const struct kv_key *k
     return i != DISK_NONE && d->entry[i].state == DISK_PRESENT;
 }
 
+bool kv_disk_wants(const struct kv_disk *d, uint32_t group, const struct kv_key *key)
+{
+    uint32_t i = disk_find(d, d->short_domain, group, key);
+    return i == DISK_NONE ||
+           (d->entry[i].state != DISK_PRESENT && d->entry[i].state != DISK_WRITING);
+}
+
 static struct disk_job make_job(const struct kv_disk *d, enum disk_job_kind kind,
                                 const struct kv_disk_block *b)
 {
@@ -164,7 +172,7 @@ bool kv_disk_put(struct kv_disk *d, const struct kv_disk_block *b)
     struct disk_job job = make_job(d, DISK_PUT, b);
     uint64_t n_bytes = disk_file_bytes(d, b->group);
     uint32_t i = disk_find(d, d->short_domain, b->group, &b->key);
-    if (i != DISK_NONE && (d->entry[i].state == DISK_PRESENT || d->entry[i].state == DISK_WRITING))
+    if (!kv_disk_wants(d, b->group, &b->key))
         return false;
     if (i != DISK_NONE) {
         /* Kept out of the way of evict(); a failed write may have left a file, which is replaced.

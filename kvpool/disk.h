@@ -37,7 +37,7 @@ struct kv_disk_options {
     const char *path; /* prefix.disk.path */
     uint64_t max_bytes; /* prefix.disk.bytes; room for one block of each group at least */
     const struct kv_named *named; /* NULL none; read by kv_disk_open: pins their blocks */
-    uint32_t max_jobs; /* in flight at most, deletions counted */
+    uint32_t max_jobs; /* in flight at most, deletions counted; >= 4 */
     uint64_t deadline_ns; /* from put or get to its answer; 0: none */
     bool threaded; /* false: kv_disk_step() does the work, for tests */
     void (*wake)(void *arg); /* NULL is fine; by the thread, when there may be answers */
@@ -83,6 +83,8 @@ uint64_t kv_disk_domain(const struct kv_disk *d);
 
 /* O(1). True: a get may succeed. */
 bool kv_disk_has(const struct kv_disk *d, uint32_t group, const struct kv_key *key);
+/* A put would not be refused because the block is there or on its way. */
+bool kv_disk_wants(const struct kv_disk *d, uint32_t group, const struct kv_key *key);
 /* Tickets: true = kv_disk_pop will answer this block exactly once. False: nothing was begun. */
 bool kv_disk_put(struct kv_disk *d,
                  const struct kv_disk_block *b); /* false: there already, or no room */

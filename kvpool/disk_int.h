@@ -10,6 +10,7 @@
 
 enum { DISK_MAX_SLOTS = 64, DISK_HEAD_BYTES = 512, DISK_NAME_BYTES = 64, DISK_UNIT_BYTES = 4096 };
 enum { DISK_VERSION = 1, DISK_MAX_ENTRIES = 1 << 20 };
+enum { DISK_MIN_JOBS = 4 }; /* a put and the deletions that make room for it */
 
 /* Everything that must be equal for a block's bytes to mean the same. Compared as bytes: no
  * padding. */

@@ -171,6 +171,7 @@ static void attention_item(void *ctx, uint32_t item, uint32_t worker)
                        .out = be->attn + (size_t)t->out0 * be->attn_pad + column,
                        .out_stride = be->attn_pad,
                        .scratch = be->worker[worker].attend};
+    cpu_stage_attend(be, t->span, head, &a);
     be->k->attend(&a);
     for (uint32_t r = 0; r < t->n_rows; r++)
         rotate_heads(be, kv->dtype_v, a.out + r * a.out_stride, group);
@@ -194,6 +195,7 @@ void cpu_op_attention(void *step, uint32_t layer)
 {
     struct cpu_backend *be = step;
     be->layer = layer;
+    cpu_stage_layer(be);
     pool_run(be->pool, attention_item, be, be->n_tiles * be->m->h.n_kv_heads);
     if (!attention_fills_blocks(&be->m->h))
         pool_run(be->pool, attn_act_item, be, be->n_rows);
@@ -216,6 +218,7 @@ void cpu_attend_begin(struct cpu_backend *be)
         }
     }
     tiles_of_spans(be);
+    cpu_stage_begin(be);
 }
 
 void cpu_attend_end(struct cpu_backend *be)
@@ -224,4 +227,5 @@ void cpu_attend_end(struct cpu_backend *be)
         if (be->row_spoilt[row])
             be->row_span[row]->finite = false;
     }
+    cpu_stage_end(be);
 }

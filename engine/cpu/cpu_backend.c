@@ -64,6 +64,7 @@ static void cpu_close(struct backend *base)
         sample_scratch_free(ws->sample);
     }
     mem_free(be->worker);
+    cpu_stage_release(be);
     act_release(&be->embd_act);
     act_release(&be->attn_act);
     act_release(&be->ff_act);
@@ -168,6 +169,7 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
     be->tile = mem_zalloc(mem_mul(rows, sizeof *be->tile));
     init_acts(be, limits.max_rows);
     init_workers(be);
+    cpu_stage_init(be);
     *out = &be->base;
     return OK;
 }

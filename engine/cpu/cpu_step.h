@@ -40,6 +40,19 @@ struct attend_tile {
     uint32_t pos0;
 };
 
+/* Blocks of the step that are read from the spill file; see cpu_stage.c. */
+struct cpu_stage {
+    uint8_t *buffer; /* owns [max_staged][slice_bytes]; NULL when max_staged is 0 */
+    size_t slice_bytes;
+    size_t offset; /* of the layer's slice in a slot of the buffer */
+    uint32_t n;
+    uint32_t *entry; /* owns [max_staged]: of the span's table; ascending within a span */
+    uint32_t *file_slot; /* owns [max_staged] */
+    struct batch_span **span; /* owns [max_staged]; borrow from the batch */
+    bool *failed; /* owns [max_staged] */
+    uint32_t *span_first, *span_n; /* own [max_spans]: a span's part of the above */
+};
+
 struct cpu_backend {
     struct backend base; /* first: the door's handle */
     const struct cpu_model *m;
@@ -66,6 +79,7 @@ struct cpu_backend {
     struct attend_tile *tile; /* owns [max_rows] */
     uint32_t n_tiles;
     struct worker_scratch *worker; /* owns [threads] */
+    struct cpu_stage stage;
 
     /* the running step */
     struct batch *b;
@@ -93,5 +107,15 @@ void cpu_rope_angles(struct cpu_backend *be, uint32_t row);
 void cpu_op_rope_kv(void *step, uint32_t layer);
 void cpu_op_only_outs(void *step);
 void cpu_op_attention(void *step, uint32_t layer);
+
+/* cpu_stage.c */
+void cpu_stage_init(struct cpu_backend *be);
+void cpu_stage_release(struct cpu_backend *be);
+void cpu_stage_begin(struct cpu_backend *be);
+void cpu_stage_layer(struct cpu_backend *be); /* reads the slices of be->layer */
+/* Tells an attention of the span's rows where staged blocks lie. */
+void cpu_stage_attend(const struct cpu_backend *be, const struct batch_span *s, uint32_t kv_head,
+                      struct attend *a);
+void cpu_stage_end(struct cpu_backend *be);
 
 #endif

@@ -241,8 +241,8 @@ class Server:
         self.wait_metric("millrace_kv_blocks_free", total)
 
     def log_text(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+        # The program writes through the same file offset: a seek here would move its writes.
+        return pathlib.Path(f"/proc/self/fd/{self.log.fileno()}").read_text()
 
     def rss_kib(self):
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

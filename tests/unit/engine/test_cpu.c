@@ -1,14 +1,19 @@
 /* The CPU backend on a small model made in memory: no allocation in a step, blocks copied whole, rows
- * that are not finite, steps without outputs, results independent of company. */
+ * that are not finite, steps without outputs, results independent of company, of what free slots hold and
+ * of the tier that blocks lie in, for every KV type and with a window layer. */
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpuid.h"
+#include "engine/kv_shape.h"
+#include "kvpool/tier.h"
 #include "tests/unit/run_suite.h"
 
 enum {
@@ -19,7 +24,10 @@ enum {
     FF = 96,
     VOCAB = 100,
     LAYERS = 2,
-    BLOCKS = 32
+    BLOCKS = 32,
+    HOST_BLOCKS = 3,
+    FILE_BLOCKS = 8,
+    MAX_STAGED = 8
 };
 enum { MAX_ROWS = 48, MAX_TENSORS = 16 * LAYERS + 8 };
 
@@ -59,7 +67,8 @@ static const struct gguf_tensor *tensor(struct small *s, uint32_t n_in, uint32_t
     return t;
 }
 
-static void small_make(struct small *s, uint32_t n_threads)
+/* window: of the first layer, 0 none. */
+static void small_make_kv(struct small *s, uint32_t n_threads, enum kv_dtype dtype, uint32_t window)
 {
     struct err e;
     const struct kernels *k;
@@ -78,6 +87,11 @@ static void small_make(struct small *s, uint32_t n_threads)
                             .rope_base = 10000,
                             .scaling_factor = 1,
                             .scaling_attn_factor = 1,
+                            .features = window > 0 ? ARCH_LOCAL_LAYERS : 0,
+                            .embd_scale = 1,
+                            .rope_base_local = 100,
+                            .window = window,
+                            .local = {window > 0},
                             .tied_embeddings = true};
     s->w = (struct weights){.layer = s->layer};
     s->w.token_embd = s->w.output = tensor(s, EMBD, VOCAB);
@@ -96,9 +110,13 @@ static void small_make(struct small *s, uint32_t n_threads)
     ck_assert_int_eq(pool_new(n_threads, false, &s->pool, &e), OK);
     ck_assert_int_eq(cpu_model_load(&s->g, &s->h, &s->w, s->pool, &s->m, &e), OK);
     ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
-    ck_assert_int_eq(kv_layout_init_plain(&s->layout, LAYERS, KV_HEADS, DIM, 16, KV_F16, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, (uint32_t[]){BLOCKS}, NULL, &e), OK);
-    struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS, 0};
+    ck_assert_int_eq(kv_layout_of_model(&s->h, 16, dtype, dtype, &s->layout, &e), OK);
+    ck_assert_uint_eq(s->layout.n_groups, window > 0 ? 2 : 1);
+    ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, (uint32_t[]){BLOCKS, BLOCKS},
+                                   (uint32_t[]){HOST_BLOCKS, HOST_BLOCKS}, &e),
+                     OK);
+    memset(s->arena.map, 0xff, s->arena.n_bytes); /* NaN wherever nothing is written */
+    struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS, MAX_STAGED};
     ck_assert_int_eq(
         cpu_backend_new(s->m, k, s->pool, SET_ACT_INT8, &s->arena, &s->layout, limits, &s->be, &e),
         OK);
@@ -106,6 +124,11 @@ static void small_make(struct small *s, uint32_t n_threads)
     for (uint32_t i = 0; i < BLOCKS; i++)
         s->table[i % 2][i / 2] = BLOCKS - 1 - i;
     s->logits = mem_zalloc(MAX_ROWS * VOCAB * sizeof(float));
+}
+
+static void small_make(struct small *s, uint32_t n_threads)
+{
+    small_make_kv(s, n_threads, KV_F16, 0);
 }
 
 static void small_release(struct small *s)
@@ -124,8 +147,8 @@ static void small_release(struct small *s)
 static void add(struct small *s, uint32_t seq, uint32_t pos, uint32_t n, bool out)
 {
     struct batch *b = &s->b;
-    b->span[b->n_spans++] =
-        (struct batch_span){.row0 = b->n_rows, .n_rows = n, .pos0 = pos, .table = {s->table[seq]}};
+    b->span[b->n_spans++] = (struct batch_span){
+        .row0 = b->n_rows, .n_rows = n, .pos0 = pos, .table = {s->table[seq], s->table[seq]}};
     for (uint32_t i = 0; i < n; i++)
         b->token[b->n_rows++] = (int32_t)((pos + i) * 7 + seq * 3) % VOCAB;
     if (out) {
@@ -243,6 +266,163 @@ START_TEST(an_empty_batch_comes_back)
 }
 END_TEST
 
+/* Rows [0, n) of sequence 0 in pieces of these sizes, taken in turn; logits of each in `out`. */
+static void run_rows(struct small *s, uint32_t n, const uint32_t *piece, uint32_t n_pieces,
+                     float *out)
+{
+    uint32_t pos = 0;
+    for (uint32_t i = 0; pos < n; i++) {
+        uint32_t rows = piece[i % n_pieces] < n - pos ? piece[i % n_pieces] : n - pos;
+        add(s, 0, pos, rows, true);
+        for (uint32_t k = 0; k + 1 < rows; k++)
+            s->b.out[s->b.n_outs++] = s->b.out[0];
+        for (uint32_t k = 0; k < rows; k++) {
+            s->b.out[k].row = k;
+            s->b.out[k].logits = out + (size_t)(pos + k) * VOCAB;
+        }
+        step(s);
+        pos += rows;
+    }
+}
+
+/* Loops over KV types. The arena holds NaN at first, so slots a row must not see would show. */
+START_TEST(chunks_change_no_bit_with_any_kv_type_and_a_window)
+{
+    enum { N = 150, WINDOW = 37 };
+    static const uint32_t whole[] = {MAX_ROWS}, ragged[] = {5, 1, 31, 16, 1, 1, 40};
+    struct small a, b;
+    float *want = mem_alloc(N * VOCAB * sizeof(float)), *got = mem_alloc(N * VOCAB * sizeof(float));
+    small_make_kv(&a, 1, (enum kv_dtype)_i, WINDOW);
+    small_make_kv(&b, 3, (enum kv_dtype)_i, WINDOW);
+    run_rows(&a, N, whole, 1, want);
+    run_rows(&b, N, ragged, 7, got);
+    ck_assert_mem_eq(want, got, N * VOCAB * sizeof(float));
+    for (int i = 0; i < N * VOCAB; i++)
+        ck_assert(isfinite(want[i]));
+    small_release(&a);
+    small_release(&b);
+    mem_free(want);
+    mem_free(got);
+}
+END_TEST
+
+/* Positions below the window may be gone: their entries have no number, and nothing changes. */
+START_TEST(blocks_below_the_window_are_never_read)
+{
+    enum { N = 150, WINDOW = 37 };
+    static const uint32_t one[] = {1};
+    struct small a, b;
+    float *want = mem_alloc(N * VOCAB * sizeof(float)), *got = mem_alloc(N * VOCAB * sizeof(float));
+    uint32_t window_table[BLOCKS / 2];
+    small_make_kv(&a, 1, KV_F16, WINDOW);
+    small_make_kv(&b, 1, KV_F16, WINDOW);
+    run_rows(&a, N, one, 1, want);
+    memcpy(window_table, b.table[0], sizeof window_table);
+    for (uint32_t pos = 0; pos < N; pos++) {
+        for (uint32_t i = 0; pos >= WINDOW - 1 && i < (pos - (WINDOW - 1)) / 16; i++) {
+            if (window_table[i] < BLOCKS)
+                memset(kv_block_ptr(&b.arena, 1, window_table[i]), 0xff,
+                       b.layout.group[1].block_bytes);
+            window_table[i] = 0xffffffff;
+        }
+        add(&b, 0, pos, 1, true);
+        b.b.span[0].table[1] = window_table;
+        b.b.out[0].logits = got + (size_t)pos * VOCAB;
+        step(&b);
+    }
+    ck_assert_mem_eq(want, got, N * VOCAB * sizeof(float));
+    small_release(&a);
+    small_release(&b);
+    mem_free(want);
+    mem_free(got);
+}
+END_TEST
+
+/* ---- tiers ---- */
+
+static struct kv_tier *open_tier(struct small *s, char folder[64])
+{
+    struct kv_tier *t;
+    struct err e;
+    snprintf(folder, 64, "/tmp/millrace-stage-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    struct kv_tier_options o = {.arena = &s->arena,
+                                .layout = &s->layout,
+                                .path = folder,
+                                .n_file = {FILE_BLOCKS, FILE_BLOCKS},
+                                .max_jobs = 4};
+    ck_assert_msg(kv_tier_open(&o, &t, &e) == OK, "%s", e.text);
+    s->be->tier = t;
+    return t;
+}
+
+/* Moves entry i of a sequence's table to a slot and wipes its frame. */
+static void move_out(struct small *s, struct kv_tier *t, uint32_t seq, uint32_t i, uint32_t slot)
+{
+    struct kv_job job = {.group = 0, .frame = s->table[seq][i], .slot = slot};
+    struct kv_done done;
+    ck_assert(kv_tier_push(t, &job));
+    ck_assert(kv_tier_step(t));
+    ck_assert(kv_tier_pop(t, &done) && done.ok);
+    memset(kv_block_ptr(&s->arena, 0, job.frame), 0xff, s->layout.group[0].block_bytes);
+    s->table[seq][i] = BLOCKS + slot;
+}
+
+/* 130 tokens of sequence 0, 100 of sequence 1. */
+static void prefill(struct small *s)
+{
+    for (uint32_t i = 0; i < 5; i++) {
+        add(s, 0, i * 26, 26, false);
+        add(s, 1, i * 20, 20, false);
+        step(s);
+    }
+}
+
+/* Rows of both; sequence 0 has n_staged blocks in the spill file, and frames for the window layer. */
+static void go_on(struct small *s, uint32_t pos, uint32_t n, uint32_t n_staged,
+                  const uint32_t *frames)
+{
+    add(s, 1, 100 + pos, n, true);
+    add(s, 0, 130 + pos, n, true);
+    s->b.span[1].table[1] = frames;
+    s->b.span[1].n_staged = n_staged;
+    step(s);
+}
+
+START_TEST(blocks_in_ram_tier_and_spill_file_give_the_bits_of_frames)
+{
+    for (int window = 0; window <= 37; window += 37) {
+        struct small a, b;
+        char folder[64];
+        small_make_kv(&a, 2, (enum kv_dtype)_i, (uint32_t)window);
+        small_make_kv(&b, 2, (enum kv_dtype)_i, (uint32_t)window);
+        prefill(&a);
+        prefill(&b);
+        uint32_t frames[BLOCKS / 2]; /* the window layer's blocks stay */
+        memcpy(frames, b.table[0], sizeof frames);
+        struct kv_tier *t = open_tier(&b, folder);
+        static const uint32_t slot[] = {0, 5, 3, 2, 10, 7}; /* of blocks 0..5: RAM 0..2, file 3.. */
+        for (uint32_t i = 0; i < 6; i++)
+            move_out(&b, t, 0, i, slot[i]);
+        go_on(&a, 0, 3, 0, a.table[0]);
+        uint64_t before = mem_thread_allocs();
+        go_on(&b, 0, 3, 4, frames);
+        ck_assert_uint_eq(mem_thread_allocs(), before);
+        ck_assert(b.b.span[1].finite && !b.b.span[1].lost && !b.b.span[0].lost);
+        ck_assert_mem_eq(a.logits, b.logits, 2 * VOCAB * sizeof(float));
+        kv_tier_fail_reads(t, 1);
+        go_on(&a, 3, 1, 0, a.table[0]);
+        go_on(&b, 3, 1, 4, frames);
+        ck_assert(b.b.span[1].lost && !b.b.span[0].lost);
+        ck_assert_mem_eq(a.logits, b.logits, VOCAB * sizeof(float));
+        kv_tier_close(t);
+        rmdir(folder);
+        small_release(&a);
+        small_release(&b);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cpu");
@@ -253,6 +433,10 @@ int main(void)
     tcase_add_test(c, a_copied_block_serves_as_the_original);
     tcase_add_test(c, a_row_that_is_not_finite_fails_alone);
     tcase_add_test(c, an_empty_batch_comes_back);
+    tcase_add_loop_test(c, chunks_change_no_bit_with_any_kv_type_and_a_window, 0, KV_N_DTYPES);
+    tcase_add_test(c, blocks_below_the_window_are_never_read);
+    tcase_add_loop_test(c, blocks_in_ram_tier_and_spill_file_give_the_bits_of_frames, 0,
+                        KV_N_DTYPES);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

@@ -241,11 +241,8 @@ static uint32_t count_pending(const struct model *m, const struct model_seq *q)
     return n;
 }
 
-static void op_new(struct model *m)
+static void op_new(struct model *m, struct model_seq *q)
 {
-    struct model_seq *q = unused(m);
-    if (!q)
-        return;
     memset(q, 0, sizeof(*q));
     q->used = true;
     q->root = below(m, MODEL_ROOTS);
@@ -435,9 +432,8 @@ static void copy_job(struct model *m, const struct model_job *j, uint32_t begin,
               begin, end);
 }
 
-static void op_job(struct model *m)
+static void step_job(struct model *m, struct model_job *j)
 {
-    struct model_job *j = &m->job[below(m, MODEL_JOBS)];
     uint32_t n_slots = m->c->n_slots;
     if (!j->used) {
         *j = (struct model_job){0};
@@ -461,6 +457,30 @@ static void op_job(struct model *m)
     m->n_loads += ok && j->job.load;
     m->n_spills += ok && !j->job.load;
     m->n_failed += !ok;
+}
+
+static void op_job(struct model *m)
+{
+    step_job(m, &m->job[below(m, MODEL_JOBS)]);
+}
+
+/* When nothing else happens, copies come to an end. */
+static void op_drain(struct model *m)
+{
+    uint32_t n = 0, n_most = 8;
+    for (uint32_t k = 0; k < m->c->n_groups; k++)
+        n_most += 6 * m->c->group[k].n_blocks;
+    for (bool idle = false; !idle; n++) {
+        if (n > n_most)
+            model_fail(m, "copies go on for ever");
+        idle = true;
+        for (uint32_t i = 0; i < MODEL_JOBS; i++) {
+            idle = idle && !m->job[i].used;
+            step_job(m, &m->job[i]);
+            idle = idle && !m->job[i].used;
+        }
+    }
+    MODEL_EXPECT(m, kv_jobs_open(m->c) == 0);
 }
 
 static void op_claim(struct model *m, struct model_seq *q)
@@ -536,22 +556,25 @@ static void model_op(struct model *m)
     uint32_t what = below(m, 1000);
     struct model_seq *q = &m->seq[below(m, MODEL_SEQS)];
     m->n_ops++;
-    if (what < 40) {
-        model_doing = "new";
-        op_new(m);
-    } else if (what < 200) {
+    if (what < 2) {
+        model_doing = "drain";
+        op_drain(m);
+    } else if (what < 160) {
         model_doing = "job";
         op_job(m);
-    } else if (what < 201) {
+    } else if (what < 161) {
         model_doing = "clear";
         kv_prefix_clear(m->c);
-    } else if (q->used && (q->s.lost || q->s.n_tokens >= q->goal || what < 210)) {
+    } else if (q->used && (q->s.lost || q->s.n_tokens >= q->goal || what < 170)) {
         model_doing = "drop";
         op_step(m, q);
         op_retire(m, q);
         op_drop(m, q);
     } else if (q->used) {
         op_on_seq(m, q);
+    } else if (chance(m, 25)) {
+        model_doing = "new";
+        op_new(m, q);
     }
     model_audit(m);
 }
@@ -570,7 +593,7 @@ static void model_begin(struct model *m)
 {
     struct kv_layout *l = &m->layout;
     struct kv_options *o = &m->options;
-    *l = (struct kv_layout){.n_layers = 2, .n_slots = chance(m, 50) ? 4 : 8};
+    *l = (struct kv_layout){.n_layers = 2, .n_slots = 2 + 2 * below(m, 4)};
     l->n_groups = chance(m, 60) ? 2 : 1;
     if (l->n_groups == 2 || chance(m, 40))
         l->group[l->n_groups - 1].window = random_window(m, l->n_slots);

@@ -98,6 +98,9 @@ START_TEST(what_is_not_finite_is_not_published_and_what_it_published_alone_is_fo
     ck_assert_uint_eq(kv_match(rig, seq[2].root, text, 20), 4);
     rig_fill(&seq[1], 4);
     ck_assert_uint_eq(kv_match(rig, seq[2].root, text, 16), 8);
+    kv_seq_fork(rig, &seq[0], &seq[3]);
+    rig_fill(&seq[3], 8);
+    ck_assert_uint_eq(kv_match(rig, seq[2].root, text, 28), 8); /* nor what its forks compute */
     kv_seq_drop(rig, &seq[0]);
     ck_assert(seq[0].publishes); /* a new life */
     rig_close();

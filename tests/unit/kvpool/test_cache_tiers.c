@@ -268,9 +268,12 @@ START_TEST(a_failed_load_loses_those_that_wait_for_it_and_no_others)
     rig_fill(&seq[4], 3);
     ck_assert(kv_seq_unpark(rig, &seq[0]));
     ck_assert(kv_seq_unpark(rig, &seq[1]));
+    kv_pending_add(rig, &seq[0], text, 16);
+    ck_assert(kv_pending(rig, seq[5].root, text, 16));
     ck_assert_uint_eq(kv_jobs_open(rig), 2);
     struct kv_job job = job_out();
     job_in(&job, false);
+    ck_assert_uint_eq(seq[0].pend_head, KV_NO_BLOCK);
     ck_assert(seq[0].lost && seq[1].lost);
     ck_assert(!seq[2].lost && !seq[4].lost);
     ck_assert(!kv_seq_resident(&seq[0]));
@@ -474,6 +477,44 @@ START_TEST(what_was_hit_is_copied_ahead_when_frames_get_few)
 }
 END_TEST
 
+START_TEST(blocks_of_windows_are_copied_ahead_too)
+{
+    rig_close();
+    rig_open(16, 8, 40);
+    rig_close();
+    rig_options.n_frames[0] = 99;
+    rig = kv_cache_new(&rig_options);
+    for (int i = 0; i < RIG_SEQS; i++)
+        kv_seq_init(rig, &seq[i], RIG_TOKENS, rig_root(""));
+    rig_fill(&seq[0], 16);
+    kv_seq_drop(rig, &seq[0]);
+    kv_seq_adopt(rig, &seq[0], text, 16);
+    kv_seq_drop(rig, &seq[0]);
+    text[0]++;
+    rig_fill(&seq[1], 48);
+    struct kv_job job = job_out();
+    ck_assert_uint_eq(job.group, 1);
+    job_in(&job, true);
+    rig_close();
+}
+END_TEST
+
+START_TEST(copies_ahead_take_no_slot_of_one_that_would_be_copied_again)
+{
+    rig_close();
+    rig_open(16, 2, 0);
+    rig_fill(&seq[0], 32);
+    kv_seq_drop(rig, &seq[0]);
+    kv_seq_adopt(rig, &seq[0], text, 32);
+    kv_seq_drop(rig, &seq[0]);
+    text[0]++;
+    rig_fill(&seq[1], 32);
+    ck_assert_uint_eq(rig_copy_all(true), 2);
+    ck_assert_uint_eq(rig_copy_all(true), 0);
+    rig_close();
+}
+END_TEST
+
 START_TEST(copies_ahead_take_no_promised_frame)
 {
     rig_fill(&seq[0], 16);
@@ -551,6 +592,8 @@ int main(void)
     tcase_add_test(t, a_block_that_another_runs_on_is_not_paged_out);
     tcase_add_test(t, no_block_of_a_window_is_paged_out);
     tcase_add_test(t, what_was_hit_is_copied_ahead_when_frames_get_few);
+    tcase_add_test(t, blocks_of_windows_are_copied_ahead_too);
+    tcase_add_test(t, copies_ahead_take_no_slot_of_one_that_would_be_copied_again);
     tcase_add_test(t, copies_ahead_take_no_promised_frame);
     tcase_add_test(t, ram_slots_are_used_before_the_files);
     tcase_add_test(t, private_frames_are_those_that_a_drop_frees);

@@ -473,6 +473,8 @@ START_TEST(a_disk_that_hangs_is_given_up_and_touches_no_block_after)
     rig_restart(&r);
     struct kv_disk_block b = block_of(&r, 0, 1);
     ck_assert(kv_disk_get(r.disk, &b) && kv_disk_step(r.disk) && !kv_disk_pop(r.disk, &done));
+    for (size_t i = 0; i < r.layout.group[0].block_bytes; i++)
+        EXPECT(r.bytes[i] == 0x77);
     b = block_of(&r, 0, 2);
     fill(&r, r.bytes, 0, 2);
     ck_assert(kv_disk_put(r.disk, &b) && kv_disk_step(r.disk) && !kv_disk_pop(r.disk, &done));
