@@ -205,10 +205,7 @@ static bool spill_ahead(struct kv_cache *c)
     for (uint32_t k = 0; k < c->n_groups; k++) {
         struct kvc_group *g = &c->group[k];
         const struct kvc_ends *l = &g->list[KVC_HIT_DIRTY];
-        /* Not in place of another's copy that would then be made again. */
-        uint32_t n_slots =
-            g->n_free_host + g->n_free_file + g->list[KVC_ONCE_CLEAN].n + g->list[KVC_STORED].n;
-        if (l->n > 0 && n_slots > 0 && g->n_free_frames < g->n_frames / 8 && kv_room(c, k) > 0 &&
+        if (l->n > 0 && g->n_free_frames < g->n_frames / 8 && kv_room(c, k) > 0 &&
             c->n_out < (c->max_jobs + 1) / 2 &&
             spill_block(c, g, &g->block[l->head], KVC_COLDER_ONES))
             return true;
