@@ -88,6 +88,7 @@ struct tag_world {
     struct live live[MAX_LIVE];
     struct kv_seq squatter; /* holds promises, so that others find less room */
     bool squeezes, squeezed; /* may be; is now */
+    bool slow_readers; /* consumers read at random, not after each turn */
     uint32_t n_injected, n_salts;
     uint64_t inject_step;
     uint32_t n_ok, n_submitted, n_ended;
@@ -150,6 +151,7 @@ static inline void tag_open(struct tag_world *w, uint64_t seed)
     tag_pool(w);
     w->opt.n_vocab = 20 + draw(r, 60);
     w->squeezes = one_in(r, 3);
+    w->slow_readers = one_in(r, 4);
     w->max_context = 64 + draw(r, 64);
     if (one_in(r, 3))
         w->max_context = 64 + draw(r, 400);
@@ -164,6 +166,12 @@ static inline void tag_open(struct tag_world *w, uint64_t seed)
         w->opt.limits.reserve = SCHED_RESERVE_MAX;
     if (one_in(r, 10))
         w->opt.limits.preempt = SCHED_PREEMPT_NEVER;
+    if (one_in(r, 2)) { /* little room for many */
+        for (uint32_t g = 0; g < w->opt.n_groups; g++)
+            w->opt.n_frames[g] = 8 + draw(r, 24);
+        w->opt.limits.max_running = 6 + draw(r, 12);
+        w->opt.limits.reserve = SCHED_RESERVE_NONE;
+    }
     w->opt.limits.max_batch_tokens = w->opt.limits.max_running + draw(r, 64);
     w->opt.backend.max_outs = w->opt.limits.max_running + draw(r, 8);
     w->opt.fake.step_base_ns = draw(r, 3) * NS_PER_MS;
@@ -525,10 +533,12 @@ static inline void tag_close(struct tag_world *w)
     struct kv_need none = {{0}};
     kv_seq_claim_trim(w->g.s->kv, &w->squatter, &none);
     kv_seq_release(w->g.s->kv, &w->squatter);
-    MUST(metrics_value(w->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL) == 0 &&
-             metrics_value(w->metrics, METRIC_NUM_REQUESTS_WAITING, NULL) == 0 &&
-             metrics_value(w->metrics, METRIC_KV_CACHE_USAGE, NULL) == 0,
-         "gauges are not zero");
+    static const int zero[] = {METRIC_NUM_REQUESTS_RUNNING, METRIC_NUM_REQUESTS_WAITING,
+                               METRIC_NUM_REQUESTS_SWAPPED, METRIC_KV_CACHE_USAGE,
+                               METRIC_KV_BLOCKS_RESERVED};
+    for (uint32_t i = 0; i < sizeof(zero) / sizeof(zero[0]); i++)
+        MUST(metrics_value(w->metrics, zero[i], NULL) == 0, "gauge %u is %g", i,
+             metrics_value(w->metrics, zero[i], NULL));
     kv_prefix_clear(w->g.s->kv);
     struct kv_stats st;
     kv_cache_stats(w->g.s->kv, &st);
@@ -540,6 +550,185 @@ static inline void tag_close(struct tag_world *w)
     metrics_free(w->metrics);
     for (uint32_t g = 0; g < w->opt.n_groups; g++)
         mem_free(w->was_free[g]);
+}
+
+/* ---- operations ---- */
+
+static inline void op_cancel(struct tag_world *w)
+{
+    struct live *l = &w->live[draw(&w->r, MAX_LIVE)];
+    if (!l->r)
+        return;
+    TRACE(&w->r, "cancel");
+    l->cancelled = true;
+    sched_cancel(w->g.s, l->r);
+}
+
+static inline void op_fail_step(struct tag_world *w)
+{
+    if (fake_steps(w->g.be) < w->inject_step + 8)
+        return;
+    w->inject_step = fake_steps(w->g.be);
+    w->n_injected++;
+    fake_fail_steps(w->g.be, 1);
+    random_count(DID_STEP_FAIL);
+}
+
+static inline void op_fail_read(struct tag_world *w)
+{
+    fake_fail_reads(w->g.be, draw(&w->r, 2));
+    random_count(DID_READ_FAIL);
+}
+
+static inline void finish_copy(struct tag_world *w, bool may_fail)
+{
+    uint32_t n = fake_tier_flying(w->g.be);
+    if (n == 0)
+        return;
+    bool ok = !may_fail || !one_in(&w->r, 30);
+    fake_tier_finish(w->g.be, draw(&w->r, n), ok);
+    if (!ok)
+        random_count(DID_COPY_FAIL);
+}
+
+static inline void op_squeeze(struct tag_world *w)
+{
+    struct kv_cache *c = w->g.s->kv;
+    struct kv_need none = {{0}}, some = {{0}};
+    kv_seq_claim_trim(c, &w->squatter, &none);
+    w->g.s->epoch++; /* there is more room than before */
+    w->squeezed = false;
+    if (one_in(&w->r, 2) || !w->squeezes)
+        return;
+    for (uint32_t g = 0; g < w->opt.n_groups; g++)
+        some.n[g] = draw(&w->r, w->opt.n_frames[g] / 4 + 1);
+    w->squeezed = kv_seq_claim(c, &w->squatter, &some);
+    TRACE(&w->r, "squeeze by %u and %u: %d", some.n[0], some.n[1], w->squeezed);
+    if (w->squeezed)
+        random_count(DID_SQUEEZE);
+}
+
+static inline void op_clear(struct tag_world *w)
+{
+    kv_prefix_clear(w->g.s->kv);
+    TRACE(&w->r, "clear");
+    random_count(DID_CLEAR);
+}
+
+/* What fits was decided with the largest chunk where windows or sequences longer than the arena are. */
+static inline void op_reload(struct tag_world *w)
+{
+    struct sched_limits *l = &w->g.s->limits;
+    const struct sched_limits *first = &w->opt.limits;
+    l->max_queued = draw(&w->r, 12);
+    random_count(DID_RELOAD);
+    if (w->opt.window[0] || w->opt.window[1] || w->opt.max_jobs)
+        return;
+    l->chunk_max = 1 + draw(&w->r, 64);
+    l->max_batch_tokens =
+        l->max_running + draw(&w->r, first->max_batch_tokens - l->max_running + 1);
+}
+
+static inline bool turn(struct tag_world *w)
+{
+    uint64_t n_steps = fake_steps(w->g.be);
+    bool any = sched_turn(w->g.s);
+    TRACE(&w->r, "turn: %d, %u rows, %u spans, running %u, parked %u, copies %u", any,
+          fake_steps(w->g.be) > n_steps ? w->g.s->batch.n_rows : 0, w->g.s->batch.n_spans,
+          w->g.s->n_running, w->g.s->n_parked, fake_tier_flying(w->g.be));
+    if (fake_steps(w->g.be) > n_steps)
+        tag_count_turn(w);
+    for (uint32_t i = 0; i < MAX_LIVE && !w->slow_readers; i++)
+        tag_read(w, &w->live[i], UINT32_MAX);
+    return any;
+}
+
+/* Readers read, copies end well: every request must come to its end, each within a bound. */
+static inline void op_drain(struct tag_world *w)
+{
+    TRACE(&w->r, "drain");
+    fake_fail_reads(w->g.be, 0);
+    if (w->squeezed) {
+        struct kv_need none = {{0}};
+        kv_seq_claim_trim(w->g.s->kv, &w->squatter, &none);
+        w->g.s->epoch++;
+        w->squeezed = false;
+    }
+    uint64_t work = 100;
+    for (uint32_t i = 0; i < MAX_LIVE; i++)
+        if (w->live[i].r)
+            work += (uint64_t)w->live[i].r->n_choices *
+                    (w->live[i].r->n_prompt + w->live[i].r->max_tokens);
+    uint32_t n_live = 1;
+    for (uint64_t n = 0; n_live > 0; n++) {
+        MUST(n < 10 * work, "%u requests have not ended after %llu turns, work %llu", n_live,
+             (unsigned long long)n, (unsigned long long)work);
+        while (fake_tier_flying(w->g.be))
+            finish_copy(w, false);
+        turn(w);
+        n_live = 0;
+        for (uint32_t i = 0; i < MAX_LIVE; i++) {
+            tag_read(w, &w->live[i], UINT32_MAX);
+            n_live += w->live[i].r != NULL;
+        }
+        clock_fake_advance(NS_PER_MS);
+        tag_audit(w);
+    }
+    uint32_t n_idle = 0;
+    do { /* copies ahead of time go on for a while, a block each at most */
+        MUST(n_idle++ < 1000, "copies go on for ever");
+        while (fake_tier_flying(w->g.be))
+            finish_copy(w, false);
+        turn(w);
+        tag_audit(w);
+    } while (fake_tier_flying(w->g.be));
+    random_count(DID_DRAIN);
+}
+
+static inline void one_op(struct tag_world *w)
+{
+    uint32_t op = draw(&w->r, 1000);
+    if (op < 120)
+        tag_submit(w);
+    else if (op < 128)
+        op_cancel(w);
+    else if (op < 131)
+        op_fail_step(w);
+    else if (op < 133)
+        op_fail_read(w);
+    else if (op < 150)
+        clock_fake_advance(draw(&w->r, 20) * NS_PER_MS);
+    else if (op < 155)
+        op_squeeze(w);
+    else if (op < 157)
+        op_clear(w);
+    else if (op < 160)
+        op_reload(w);
+    else if (op < 161)
+        op_drain(w);
+    else if (op < 300)
+        tag_read(w, &w->live[draw(&w->r, MAX_LIVE)], 1 + draw(&w->r, 8));
+    else if (op < 480)
+        finish_copy(w, true);
+    else
+        turn(w);
+}
+
+/* One world from its seed to its end, with a fault planted in the cache (KVC_NO_FAULT: none). */
+static inline void tag_run_world(struct tag_world *w, uint64_t seed, enum kvc_fault fault)
+{
+    tag_open(w, seed);
+    w->g.s->kv->fault = fault;
+    uint32_t n = 0;
+    for (; random_next(&w->r, n); n++) {
+        if (!random_skips(&w->r))
+            one_op(w);
+        tag_audit(w);
+    }
+    op_drain(w);
+    MUST(w->n_ended == w->n_submitted && w->n_ok > 0, "%u of %u ended", w->n_ended, w->n_submitted);
+    tag_close(w);
+    __atomic_fetch_add(&random_counts->n_ops, n, __ATOMIC_RELAXED);
 }
 
 #endif
