@@ -11,7 +11,7 @@
 #include "tests/unit/random_ops.h"
 #include "tests/unit/scheduler/rig.h"
 
-enum { MAX_LIVE = 20, MAX_CHOICES = 5, N_FAMILIES = 4, MAX_HISTORY = 1024 };
+enum { MAX_LIVE = 20, MAX_CHOICES = 5, N_FAMILIES = 4, N_TENANTS = 4 };
 
 enum tag_count {
     DID_END,
@@ -93,6 +93,7 @@ struct tag_world {
     uint64_t inject_step;
     uint32_t n_ok, n_submitted, n_ended;
     uint32_t max_context;
+    uint32_t n_tenants; /* slots in use */
     uint8_t *was_free[KV_MAX_GROUPS];
     struct kv_stats before; /* counted already */
     uint64_t n_swapped, n_recomputed;
@@ -106,6 +107,35 @@ static inline bool tag_kv_finite(uint64_t chain)
 static inline bool tag_logits_finite(uint64_t chain)
 {
     return chain % 4003 != 0;
+}
+
+/* ---- tenants ---- */
+
+static inline uint32_t cap_or_none(struct tag_world *w, uint32_t below)
+{
+    return one_in(&w->r, 2) ? 0 : 1 + draw(&w->r, below);
+}
+
+/* Weights and caps, as a key file that was read again. */
+static inline void tag_tenants(struct tag_world *w)
+{
+    static struct tenant_set set;
+    memset(&set, 0, sizeof(set));
+    set.n = N_TENANTS;
+    w->n_tenants = 1 + draw(&w->r, N_TENANTS);
+    for (uint32_t i = 0; i < w->n_tenants; i++) {
+        set.row[i] = (struct tenant_config){.generation = 1,
+                                            .weight = 1 + draw(&w->r, 10),
+                                            .priority = (int32_t)draw(&w->r, 5) - 4,
+                                            .max_running = cap_or_none(w, 6),
+                                            .max_queued = cap_or_none(w, 8),
+                                            .max_queued_tokens = cap_or_none(w, 400)};
+        snprintf(set.row[i].name, sizeof(set.row[i].name), "tenant %u", i);
+        if (one_in(&w->r, 4))
+            set.row[i].tokens_per_minute = 1000 + draw(&w->r, 100000);
+    }
+    tenants_apply(w->g.s->tenants, &set);
+    w->g.s->epoch++; /* more may fit now */
 }
 
 /* ---- making it ---- */
@@ -182,6 +212,9 @@ static inline void tag_open(struct tag_world *w, uint64_t seed)
     rig_init(&w->g, &w->opt);
     for (uint32_t g = 0; g < w->opt.n_groups; g++)
         w->was_free[g] = mem_zalloc(w->opt.n_frames[g] + w->opt.n_host[g] + w->opt.n_file[g]);
+    w->n_tenants = 1;
+    if (one_in(r, 2))
+        tag_tenants(w);
     struct kv_domain d = {.rope = "", .adapter = "", .salt = ""};
     kv_seq_init(w->g.s->kv, &w->squatter, 1, kv_root(w->g.s->kv, &d));
 }
@@ -260,6 +293,7 @@ static inline struct request *tag_request(struct tag_world *w, bool *fresh_salt)
         r->deadline_ns = clock_ns() + draw(rnd, 400) * NS_PER_MS;
     r->priority = one_in(rnd, 4) ? (int32_t)draw(rnd, 7) - 3 : 0;
     r->reserve = one_in(rnd, 8);
+    r->tenant = draw(rnd, w->n_tenants);
     byte_ring_release(&r->ring);
     byte_ring_init(&r->ring, request_ring_bytes(r, NULL) << draw(rnd, 3));
     return r;
@@ -622,6 +656,8 @@ static inline void op_reload(struct tag_world *w)
     const struct sched_limits *first = &w->opt.limits;
     l->max_queued = draw(&w->r, 12);
     random_count(DID_RELOAD);
+    if (one_in(&w->r, 3))
+        tag_tenants(w);
     if (w->opt.window[0] || w->opt.window[1] || w->opt.max_jobs)
         return;
     l->chunk_max = 1 + draw(&w->r, 64);
