@@ -64,6 +64,11 @@ static void set_kv(struct sched *s, const struct kv_stats *st, double used, uint
     metrics_add(m, METRIC_KV_SPILLED, NULL, (double)(st->n_spilled - s->seen.n_spilled));
     metrics_add(m, METRIC_KV_LOADED, NULL, (double)(st->n_loaded - s->seen.n_loaded));
     metrics_add(m, METRIC_KV_COPIES_FAILED, NULL, (double)(st->n_failed - s->seen.n_failed));
+    for (uint32_t i = 0; i < 2; i++) {
+        metrics_add(m, METRIC_KV_COPIED_BYTES, i ? "in" : "out",
+                    (double)(s->n_bytes[i] - s->seen_bytes[i]));
+        s->seen_bytes[i] = s->n_bytes[i];
+    }
     s->seen = *st;
 }
 

@@ -25,6 +25,8 @@ void memory_copies_done(struct sched *s)
         return;
     while (s->memory.tier_ops->pop(s->memory.tier, &done)) {
         kv_job_done(s->kv, &done.job, done.ok);
+        if (done.ok)
+            s->n_bytes[done.job.load] += s->layout.group[done.job.group].block_bytes;
         s->n_copies_out--;
         s->has_lost |= !done.ok;
         s->moved = true;
@@ -180,14 +182,18 @@ static bool comes_free(const struct sched *s, const struct kv_need *want)
 struct victim {
     bool paused;
     int32_t priority;
+    uint32_t tenant;
+    uint64_t served; /* of its tenant */
     bool fresh; /* neither preempted often nor nearly done */
 };
 
-static struct victim victim_of(const struct seq *q)
+static struct victim victim_of(const struct sched *s, const struct seq *q)
 {
     const struct request *r = q->req->r;
     return (struct victim){.paused = q->paused,
                            .priority = r->priority,
+                           .tenant = r->tenant,
+                           .served = tenant_counter(s->tenants, r->tenant),
                            .fresh = q->n_preempted < SCHED_PREEMPT_MOST &&
                                     r->max_tokens - q->n_out > SCHED_NEARLY_DONE};
 }
@@ -199,7 +205,9 @@ static bool rather(const struct victim *a, const struct victim *b)
         return a->paused;
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->fresh || !b->fresh;
+    if (a->fresh != b->fresh)
+        return a->fresh;
+    return a->tenant == b->tenant || a->served >= b->served;
 }
 
 /* The oldest of all, those whose worst case was promised and those on their way back stay. */
@@ -211,7 +219,7 @@ static struct seq *pick_victim(const struct sched *s)
         struct seq *q = s->running[i];
         if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
-        struct victim is = victim_of(q);
+        struct victim is = victim_of(s, q);
         if (!best || rather(&is, &best_is)) {
             best = q;
             best_is = is;

@@ -1,8 +1,8 @@
 /* One step's plan: which rows of which sequences run. Thread: engine.
  *
  * Every sequence that decodes has one row in every step (unless its consumer's ring is full). What the
- * token budget leaves goes to prefill, oldest request first, a prompt to its end before the next one's
- * begin, so that requests that come together get their first tokens one after the other. A sequence that
+ * token budget leaves goes to prefill: of the tenant that was served least so far the oldest request
+ * first, a prompt to its end before the next one's begin, so that requests that come together get their first tokens one after the other. A sequence that
  * computes again after a preemption counts as prefill. The budget is
  * max_batch_tokens, less where the cost model says that the step would pass its target; a request
  * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
@@ -105,6 +105,7 @@ static void plan_decodes(struct sched *s, struct budget *left)
         struct seq *q = s->running[i];
         if (!seq_decodes(q))
             continue;
+        s->n_decodes++;
         q->paused = !ring_takes(s, q->req, q->req->token_bytes);
         s->n_paused += q->paused;
         if (q->paused || !takes_part(q) || !add_span(s, q, 1))
@@ -157,21 +158,46 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
     return n;
 }
 
+/* Its next rows, if any. */
+static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
+{
+    uint32_t n = chunk_rows(s, q, left);
+    uint32_t outs_before = s->batch.n_outs;
+    if (n == 0 || !add_span(s, q, n))
+        return;
+    left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
+    left->n_rows -= n;
+    s->n_prompt_rows += n;
+    left->n_outs -= s->batch.n_outs - outs_before;
+    left->prefills = true;
+}
+
+/* The sequence whose prompt is next: of the tenant that was served least, the oldest. */
+static struct seq *next_prefill(const struct sched *s, uint64_t pass)
+{
+    struct seq *best = NULL;
+    uint64_t least = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct seq *q = s->running[i];
+        if (q->pass == pass || seq_decodes(q) || q->n_fly > 0 || !takes_part(q))
+            continue;
+        uint64_t served = tenant_counter(s->tenants, q->req->r->tenant);
+        if (!best || served < least) {
+            best = q;
+            least = served;
+        }
+    }
+    return best;
+}
+
 static void plan_prefills(struct sched *s, struct budget *left)
 {
-    for (uint32_t i = 0; i < s->n_running && left->n_rows > 0; i++) {
-        struct seq *q = s->running[i];
-        if (seq_decodes(q) || q->n_fly > 0 || !takes_part(q))
-            continue;
-        uint32_t n = chunk_rows(s, q, left);
-        uint32_t outs_before = s->batch.n_outs;
-        if (n == 0 || !add_span(s, q, n))
-            continue;
-        left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
-        left->n_rows -= n;
-        s->n_prompt_rows += n;
-        left->n_outs -= s->batch.n_outs - outs_before;
-        left->prefills = true;
+    struct seq *q;
+    if (s->n_decodes == s->n_running)
+        return;
+    while (left->n_rows > 0 && (q = next_prefill(s, s->batch.step)) != NULL) {
+        q->pass = s->batch.step;
+        plan_prefill(s, q, left);
     }
 }
 
@@ -180,7 +206,7 @@ void plan_step(struct sched *s)
     batch_clear(&s->batch);
     s->batch.step++;
     s->n_copies = 0;
-    s->n_paused = 0;
+    s->n_paused = s->n_decodes = 0;
     s->kv_read = 0;
     s->n_prompt_rows = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,

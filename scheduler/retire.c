@@ -106,7 +106,9 @@ static void commit_span(struct sched *s, struct seq *q, const struct batch_span 
     q->n_kv += q->n_fly;
     q->n_fly = 0;
     kv_seq_retire(s->kv, &q->kv, q->tokens, span->finite && !q->nan);
-    tenant_charge(s->tenants, q->req->r->tenant, prompt_rows(q, span), 0, 0);
+    uint32_t n_prompt = prompt_rows(q, span);
+    if (n_prompt > 0)
+        tenant_charge(s->tenants, q->req->r->tenant, n_prompt, 0, 0);
 }
 
 static void commit_spans(struct sched *s)

@@ -89,6 +89,7 @@ struct sched {
     uint32_t n_running;
     bool has_ended; /* running holds sequences that are done */
     uint32_t n_paused; /* sequences that the last plan left out for a full ring */
+    uint32_t n_decodes; /* sequences that lacked one row */
     uint32_t n_slots_held; /* of max_running: all sequences of running requests not yet done */
     struct seq **parked; /* owns [max_running]: SEQ_PARKED ones, oldest first */
     uint32_t n_parked;
@@ -99,6 +100,7 @@ struct sched {
     uint32_t n_stalled; /* running sequences that this turn's room doesn't cover */
     bool has_lost; /* a copy failed: a running sequence may have lost a block */
     uint32_t n_copies_out; /* copies handed to the tier */
+    uint64_t n_bytes[2], seen_bytes[2]; /* copied to and from the tiers; of them in the metrics */
     uint32_t last_room[KV_MAX_GROUPS];
     struct kv_need next_need; /* frames that this turn's rows can take */
     struct kv_need horizon; /* while admitting: what running sequences will likely take soon */

@@ -51,6 +51,7 @@ struct seq {
     bool granted; /* this turn's room covers its next rows */
     bool paused; /* the last plan left it out for a full ring */
     bool nan; /* a row of the step that retires has logits that are not finite */
+    uint64_t pass; /* step in which its prompt was looked at */
     uint32_t n_preempted; /* times it was parked */
     uint32_t n_staged; /* of its blocks read from the spill file in each step */
     uint64_t look_epoch; /* sched.epoch when it was last seen not to fit */
