@@ -164,6 +164,8 @@ static enum status open_kv(struct app *a, struct err *e)
     uint32_t wanted = context_of(a);
     enum status status = engine_kv_layout(a->engine, set, &a->layout, e);
     if (!status)
+        engine_kv_gate(a->engine, &a->layout);
+    if (!status)
         status = plan_kv(set->kv_bytes, plan_free_bytes(), (uint32_t)set->sched_max_running, wanted,
                          &a->layout, &a->plan, e);
     if (!status && a->plan.max_context < wanted)
