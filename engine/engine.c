@@ -12,6 +12,7 @@
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpuid.h"
+#include "engine/kv_gate.h"
 #include "engine/kv_shape.h"
 
 struct engine {
@@ -238,6 +239,30 @@ enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e)
 {
     return kv_layout_of_settings(&en->h, s, out, e);
+}
+
+void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
+{
+    char types[KV_DTYPES_CAP];
+    struct kv_gate gate;
+    struct err e;
+    if (!kv_dtype_quantised(layout->dtype_k) && !kv_dtype_quantised(layout->dtype_v))
+        return;
+    kv_layout_dtypes(layout, types);
+    enum status st =
+        kv_gate_run(en->model, en->kernels, en->pool, en->tokenizer, layout, &gate, &e);
+    if (st != OK) {
+        log_warn("what kv.dtype %s costs this model cannot be measured: %s", types, e.text);
+        return;
+    }
+    log_info("kv %s against f16: KL %.5f, %.1f %% of first choices equal (%u positions, %" PRIu64
+             " ms)",
+             types, gate.kl, 100 * gate.top1, gate.n_positions, (uint64_t)(gate.ns / NS_PER_MS));
+    bool agrees = gate.top1 >= KV_GATE_MIN_TOP1 || gate.n_positions < KV_GATE_FEW_POSITIONS;
+    if (!(gate.kl <= KV_GATE_MAX_KL) || !agrees)
+        log_warn("kv.dtype %s costs this model quality: KL %.5f (better at most %.3f), %.1f %% of "
+                 "first choices equal (better at least %.0f %%)",
+                 types, gate.kl, KV_GATE_MAX_KL, 100 * gate.top1, 100 * KV_GATE_MIN_TOP1);
 }
 
 enum status engine_backend(struct engine *en, struct kv_arena *arena,

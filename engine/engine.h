@@ -49,6 +49,9 @@ const struct chat_template *engine_template(const struct engine *en); /* NULL wh
 /* Layout of KV blocks for this model under the settings (kv.dtype, kv.block_tokens). */
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e);
+/* With quantised KV: measures what the types cost this model against f16 on a built-in text (about a second
+ * at most), logs it in one line, and warns when it is much. Never refuses. */
+void engine_kv_gate(struct engine *en, const struct kv_layout *layout);
 /* The CPU backend over an arena; limits bound every later batch and size all scratch. */
 enum status engine_backend(struct engine *en, struct kv_arena *arena,
                            const struct kv_layout *layout, struct backend_limits limits,

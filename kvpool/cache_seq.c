@@ -115,8 +115,7 @@ static void own_tail(struct kv_cache *c, struct kv_seq *s, uint32_t group, struc
 static void spoil_copy(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 {
     struct kvc_group *g = &c->group[group];
-    struct kv_table *t = &s->t[group];
-    struct kvc_block *b = kvc_at(c, s, group, t->n - 1);
+    struct kvc_block *b = kvc_at(c, s, group, s->t[group].n - 1);
     if (b->slot == KV_NO_BLOCK || c->fault == KVC_FAULT_STALE_SLOT)
         return;
     if (b->job == KVC_SPILL_WAITS)
@@ -124,7 +123,6 @@ static void spoil_copy(struct kv_cache *c, struct kv_seq *s, uint32_t group)
     else
         kvc_drop_slot(c, g, b);
     kvc_settle(c, g, b);
-    t->n_clean = t->n_clean < t->n - 1 ? t->n_clean : t->n - 1;
 }
 
 static void grow_group(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint32_t n_rows)

@@ -11,6 +11,7 @@
 #ifndef KVPOOL_LAYOUT_H
 #define KVPOOL_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,11 @@ enum status kv_layout_init_plain(struct kv_layout *l, uint32_t n_layers, uint32_
                                  uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype,
                                  struct err *e);
 const char *kv_dtype_name(enum kv_dtype d);
+/* Scaled whole numbers, written rotated (layout.c). */
+static inline bool kv_dtype_quantised(enum kv_dtype d)
+{
+    return d == KV_Q8 || d == KV_Q4;
+}
 /* The types' names: one when K and V agree, else "K/V". */
 enum { KV_DTYPES_CAP = 16 };
 void kv_layout_dtypes(const struct kv_layout *l, char out[KV_DTYPES_CAP]);

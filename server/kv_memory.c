@@ -70,7 +70,7 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     return n ? kv_tier_open(&o, &m->tier, e) : OK;
 }
 
-enum status kv_memory_open(struct kv_memory *m, const struct engine *en, const struct settings *set,
+enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
                            uint32_t wanted_context, struct err *e)
 {
     uint64_t free_bytes = plan_free_bytes();
@@ -88,6 +88,8 @@ enum status kv_memory_open(struct kv_memory *m, const struct engine *en, const s
     enum status status = check_spill(set, e);
     if (!status)
         status = engine_kv_layout(en, set, &m->layout, e);
+    if (!status)
+        engine_kv_gate(en, &m->layout);
     if (!status)
         status = plan_kv(&ask, &m->layout, &m->plan, e);
     if (!status && m->plan.max_context < wanted_context)

@@ -21,7 +21,7 @@ struct kv_memory {
 };
 
 /* wanted_context: prompt and output tokens of a request. m zeroed. */
-enum status kv_memory_open(struct kv_memory *m, const struct engine *en, const struct settings *set,
+enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
                            uint32_t wanted_context, struct err *e);
 /* What the scheduler is told of it. */
 enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,

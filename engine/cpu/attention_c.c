@@ -146,7 +146,7 @@ static bool store_quantised(enum kv_dtype type, bool is_k, uint32_t dim, uint32_
 static bool store_half(enum kv_dtype type, bool is_k, uint32_t dim, uint32_t n_slots, uint32_t slot,
                        const float *x, uint8_t *half)
 {
-    if (type == KV_Q8 || type == KV_Q4)
+    if (kv_dtype_quantised(type))
         return store_quantised(type, is_k, dim, n_slots, slot, x, half);
     bool finite = true, high;
     for (uint32_t i = 0; i < dim; i++)

@@ -46,18 +46,13 @@ static void norm_heads(const struct cpu_backend *be, float *x, const float *weig
         be->k->rms_norm(x, weight, h->rms_eps, h->head_dim, x);
 }
 
-static bool is_rotated(enum kv_dtype d)
-{
-    return d == KV_Q8 || d == KV_Q4;
-}
-
 /* As layout.c tells: the quantised types hold keys (values) rotated, so queries are rotated too and what
  * attention sums up is rotated back. */
 static void rotate_heads(const struct cpu_backend *be, enum kv_dtype type, float *x,
                          uint32_t n_heads)
 {
     const uint32_t dim = be->m->h.head_dim;
-    for (uint32_t i = 0; is_rotated(type) && i < n_heads; i++, x += dim)
+    for (uint32_t i = 0; kv_dtype_quantised(type) && i < n_heads; i++, x += dim)
         be->k->kv_rotate(x, dim);
 }
 

@@ -84,14 +84,20 @@ static void cpu_close(struct backend *base)
 static const struct backend_ops cpu_ops = {
     .submit = cpu_submit, .collect = cpu_collect, .copy_block = cpu_copy_block, .close = cpu_close};
 
-/* 64-byte aligned floats, zeroed. */
-static float *floats(size_t rows, size_t width)
+void *cpu_scratch(struct cpu_backend *be, size_t alignment, size_t n, size_t elem_bytes)
 {
-    size_t n_bytes = mem_mul(mem_mul(rows, width), sizeof(float));
-    float *p = mem_aligned(64, n_bytes);
-    CHECKF(p != NULL, "no memory for %zu bytes of scratch", n_bytes);
-    memset(p, 0, n_bytes);
+    size_t n_bytes = mem_mul(n, elem_bytes);
+    void *p = mem_aligned(alignment, n_bytes);
+    if (p)
+        memset(p, 0, n_bytes);
+    else if (be->lacking_bytes == 0)
+        be->lacking_bytes = n_bytes;
     return p;
+}
+
+static float *floats(struct cpu_backend *be, size_t rows, size_t width)
+{
+    return cpu_scratch(be, SCRATCH_ALIGN, mem_mul(rows, width), sizeof(float));
 }
 
 /* Which forms the inputs of these matrices are needed in, over all layers. */
@@ -107,9 +113,9 @@ static void init_acts(struct cpu_backend *be, uint32_t max_rows)
         attn |= act_forms(be->activations, (const struct packed *[]){&l->attn_out}, 1);
         ff |= act_forms(be->activations, (const struct packed *[]){&l->down}, 1);
     }
-    act_init(&be->embd_act, embd, h->n_embd, max_rows);
-    act_init(&be->attn_act, attn, h->n_heads * h->head_dim, max_rows);
-    act_init(&be->ff_act, ff, h->n_ff, max_rows);
+    act_init(be, &be->embd_act, embd, h->n_embd, max_rows);
+    act_init(be, &be->attn_act, attn, h->n_heads * h->head_dim, max_rows);
+    act_init(be, &be->ff_act, ff, h->n_ff, max_rows);
 }
 
 static void init_workers(struct cpu_backend *be)
@@ -119,12 +125,33 @@ static void init_workers(struct cpu_backend *be)
     be->worker = mem_zalloc(mem_mul(pool_threads(be->pool), sizeof *be->worker));
     for (uint32_t i = 0; i < pool_threads(be->pool); i++) {
         struct worker_scratch *ws = &be->worker[i];
-        ws->tile[0] = floats(TILE_TOKENS, CHUNK_ROWS);
-        ws->tile[1] = floats(TILE_TOKENS, CHUNK_ROWS);
-        ws->row = floats(1, be->row_floats);
-        ws->attend = floats(1, attend_scratch_floats(group, h->head_dim, be->base.layout.n_slots));
+        ws->tile[0] = floats(be, TILE_TOKENS, CHUNK_ROWS);
+        ws->tile[1] = floats(be, TILE_TOKENS, CHUNK_ROWS);
+        ws->row = floats(be, 1, be->row_floats);
+        ws->attend =
+            floats(be, 1, attend_scratch_floats(group, h->head_dim, be->base.layout.n_slots));
         ws->sample = sample_scratch_new(be->base.n_vocab);
     }
+}
+
+static void init_scratch(struct cpu_backend *be)
+{
+    const struct hparams *h = &be->m->h;
+    size_t rows = be->base.limits.max_rows, outs = be->base.limits.max_outs;
+    be->x = floats(be, rows, be->embd_pad);
+    be->qkv = floats(be, rows, be->qkv_width);
+    be->attn = floats(be, rows, be->attn_pad);
+    be->cos_sin = floats(be, rows, be->angles_width);
+    if (h->features & ARCH_POST_NORM)
+        be->y = floats(be, rows, be->embd_pad);
+    be->logits = floats(be, outs < HEAD_ROWS ? outs : HEAD_ROWS, be->vocab_pad);
+    be->row_pos = cpu_scratch(be, SCRATCH_ALIGN, rows, sizeof *be->row_pos);
+    be->row_spoilt = cpu_scratch(be, SCRATCH_ALIGN, rows, sizeof *be->row_spoilt);
+    be->row_span = cpu_scratch(be, SCRATCH_ALIGN, rows, sizeof *be->row_span);
+    be->tile = cpu_scratch(be, SCRATCH_ALIGN, rows, sizeof *be->tile);
+    init_acts(be, be->base.limits.max_rows);
+    init_workers(be);
+    cpu_stage_init(be);
 }
 
 enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
@@ -154,22 +181,16 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
     be->qkv_width = pad32((h->n_heads + 2 * h->n_kv_heads) * h->head_dim);
     be->row_floats = be->embd_pad;
     be->vocab_pad = pad32(h->n_vocab);
-    size_t rows = limits.max_rows;
-    be->x = floats(rows, be->embd_pad);
-    be->qkv = floats(rows, be->qkv_width);
-    be->attn = floats(rows, be->attn_pad);
     be->angles_width = h->rope_dims * (m->inv_freq_local ? 2 : 1);
-    be->cos_sin = floats(rows, be->angles_width);
-    if (h->features & ARCH_POST_NORM)
-        be->y = floats(rows, be->embd_pad);
-    be->logits = floats(limits.max_outs < HEAD_ROWS ? limits.max_outs : HEAD_ROWS, be->vocab_pad);
-    be->row_pos = mem_zalloc(mem_mul(rows, sizeof *be->row_pos));
-    be->row_spoilt = mem_zalloc(rows);
-    be->row_span = mem_zalloc(mem_mul(rows, sizeof *be->row_span));
-    be->tile = mem_zalloc(mem_mul(rows, sizeof *be->tile));
-    init_acts(be, limits.max_rows);
-    init_workers(be);
-    cpu_stage_init(be);
+    init_scratch(be);
+    if (be->lacking_bytes) {
+        err_set(e, ERR_NO_MEMORY,
+                "no memory for %zu bytes of scratch: sched.max_batch_tokens is %u, cpu.threads %u, "
+                "spilled blocks read at once %u",
+                be->lacking_bytes, limits.max_rows, pool_threads(pool), limits.max_staged);
+        cpu_close(&be->base);
+        return ERR_NO_MEMORY;
+    }
     *out = &be->base;
     return OK;
 }

@@ -13,14 +13,15 @@
 
 /* ---- activations ---- */
 
-void act_init(struct act *a, unsigned forms, uint32_t n_in, uint32_t max_rows)
+void act_init(struct cpu_backend *be, struct act *a, unsigned forms, uint32_t n_in,
+              uint32_t max_rows)
 {
     *a = (struct act){.forms = forms, .n_blocks = (n_in + PACK_BLOCK - 1) / PACK_BLOCK};
     for (int f = 0; f < ACT_FORMS; f++) {
         if (!(forms >> f & 1))
             continue;
         a->stride[f] = mem_mul(a->n_blocks, act_block_bytes[f]);
-        a->form[f] = mem_zalloc(mem_mul(max_rows, a->stride[f]));
+        a->form[f] = cpu_scratch(be, SCRATCH_ALIGN, max_rows, a->stride[f]);
     }
 }
 

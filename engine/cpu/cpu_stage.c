@@ -25,16 +25,14 @@ void cpu_stage_init(struct cpu_backend *be)
     if (n == 0)
         return;
     st->slice_bytes = align_up(be->base.layout.group[0].layer_bytes) + KV_TIER_ALIGN;
-    size_t n_bytes = mem_mul(n, st->slice_bytes);
-    st->buffer = mem_aligned(KV_TIER_ALIGN, n_bytes);
-    CHECKF(st->buffer != NULL, "no memory for %zu bytes of staged blocks", n_bytes);
-    memset(st->buffer, 0, n_bytes);
-    st->entry = mem_zalloc(mem_mul(n, sizeof *st->entry));
-    st->file_slot = mem_zalloc(mem_mul(n, sizeof *st->file_slot));
-    st->span = mem_zalloc(mem_mul(n, sizeof *st->span));
-    st->failed = mem_zalloc(n);
-    st->span_first = mem_zalloc(mem_mul(be->base.limits.max_spans, sizeof *st->span_first));
-    st->span_n = mem_zalloc(mem_mul(be->base.limits.max_spans, sizeof *st->span_n));
+    uint32_t n_spans = be->base.limits.max_spans;
+    st->buffer = cpu_scratch(be, KV_TIER_ALIGN, n, st->slice_bytes);
+    st->entry = cpu_scratch(be, SCRATCH_ALIGN, n, sizeof *st->entry);
+    st->file_slot = cpu_scratch(be, SCRATCH_ALIGN, n, sizeof *st->file_slot);
+    st->span = cpu_scratch(be, SCRATCH_ALIGN, n, sizeof *st->span);
+    st->failed = cpu_scratch(be, SCRATCH_ALIGN, n, sizeof *st->failed);
+    st->span_first = cpu_scratch(be, SCRATCH_ALIGN, n_spans, sizeof *st->span_first);
+    st->span_n = cpu_scratch(be, SCRATCH_ALIGN, n_spans, sizeof *st->span_n);
 }
 
 void cpu_stage_release(struct cpu_backend *be)

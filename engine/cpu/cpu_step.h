@@ -13,7 +13,8 @@ enum {
     TILE_TOKENS = 64, /* rows computed together: their outputs stay in the first-level cache */
     ITEM_TOKENS = 128, /* rows of one work item */
     HEAD_ROWS = 32, /* rows of logits held at once */
-    MATRICES_A_PHASE = 3
+    MATRICES_A_PHASE = 3,
+    SCRATCH_ALIGN = 64 /* bytes */
 };
 
 /* Inputs of matrix products, in every form that their matrices take. */
@@ -79,6 +80,8 @@ struct cpu_backend {
     struct attend_tile *tile; /* owns [max_rows] */
     uint32_t n_tiles;
     struct worker_scratch *worker; /* owns [threads] */
+    size_t
+        lacking_bytes; /* while it is made: of the first piece of scratch that could not be had */
     struct cpu_stage stage;
 
     /* the running step */
@@ -88,7 +91,8 @@ struct cpu_backend {
 };
 
 extern const struct forward_ops cpu_forward_ops;
-void act_init(struct act *a, unsigned forms, uint32_t n_in, uint32_t max_rows);
+void act_init(struct cpu_backend *be, struct act *a, unsigned forms, uint32_t n_in,
+              uint32_t max_rows);
 void act_release(struct act *a);
 /* Bit set of the forms that these matrices take. */
 unsigned act_forms(int activations, const struct packed *const *w, uint32_t n);
@@ -97,6 +101,8 @@ void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint3
              uint32_t block0, const float *x, uint32_t n);
 /* Forms that one matrix takes. */
 unsigned act_forms_of(const struct cpu_backend *be, const struct packed *w);
+/* n zeroed elements; NULL, and told in lacking_bytes, when there is no memory for them. */
+void *cpu_scratch(struct cpu_backend *be, size_t alignment, size_t n, size_t elem_bytes);
 /* Fills the row maps and attention tiles of a batch. */
 void cpu_step_begin(struct cpu_backend *be, struct batch *b);
 

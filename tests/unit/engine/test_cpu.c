@@ -126,6 +126,14 @@ static void small_make_kv(struct small *s, uint32_t n_threads, enum kv_dtype dty
     s->logits = mem_zalloc(MAX_ROWS * VOCAB * sizeof(float));
 }
 
+static const struct kernels *any_level(void)
+{
+    struct err e;
+    const struct kernels *k;
+    ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
+    return k;
+}
+
 static void small_make(struct small *s, uint32_t n_threads)
 {
     small_make_kv(s, n_threads, KV_F16, 0);
@@ -423,6 +431,33 @@ START_TEST(blocks_in_ram_tier_and_spill_file_give_the_bits_of_frames)
 }
 END_TEST
 
+/* Each piece of scratch fails in turn; what was there before is given back (the sanitizer looks). */
+START_TEST(scratch_that_cannot_be_had_is_an_error_that_names_the_settings)
+{
+    struct small s;
+    struct err e;
+    struct backend *be = NULL;
+    struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS, MAX_STAGED};
+    uint32_t n_failed = 0;
+    small_make(&s, 2);
+    for (;;) {
+        mem_fail_after(n_failed + 1);
+        enum status st = cpu_backend_new(s.m, any_level(), s.pool, SET_ACT_INT8, &s.arena,
+                                         &s.layout, limits, &be, &e);
+        mem_fail_after(0);
+        if (st == OK)
+            break;
+        ck_assert_int_eq(st, ERR_NO_MEMORY);
+        ck_assert_ptr_null(be);
+        ck_assert_ptr_nonnull(strstr(e.text, "sched.max_batch_tokens is "));
+        n_failed++;
+    }
+    ck_assert_uint_gt(n_failed, 15);
+    be->ops->close(be);
+    small_release(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cpu");
@@ -433,6 +468,7 @@ int main(void)
     tcase_add_test(c, a_copied_block_serves_as_the_original);
     tcase_add_test(c, a_row_that_is_not_finite_fails_alone);
     tcase_add_test(c, an_empty_batch_comes_back);
+    tcase_add_test(c, scratch_that_cannot_be_had_is_an_error_that_names_the_settings);
     tcase_add_loop_test(c, chunks_change_no_bit_with_any_kv_type_and_a_window, 0, KV_N_DTYPES);
     tcase_add_test(c, blocks_below_the_window_are_never_read);
     tcase_add_loop_test(c, blocks_in_ram_tier_and_spill_file_give_the_bits_of_frames, 0,

@@ -249,6 +249,30 @@ START_TEST(the_step_path_allocates_nothing)
 }
 END_TEST
 
+START_TEST(a_cache_without_tiers_jobs_and_announcements_works)
+{
+    struct kv_job job;
+    rig_close();
+    rig_options.max_jobs = rig_options.max_pending = rig_options.n_host[0] = 0;
+    rig = kv_cache_new(&rig_options);
+    for (int i = 0; i < RIG_SEQS; i++)
+        kv_seq_init(rig, &seq[i], RIG_TOKENS, rig_root(""));
+    kv_pending_add(rig, &seq[0], text, 16);
+    rig_sound();
+    ck_assert(!kv_pending(rig, seq[1].root, text, 16));
+    rig_fill(&seq[0], 10);
+    ck_assert_uint_eq(kv_seq_spill(rig, &seq[0], 9), 0);
+    kv_seq_park(rig, &seq[0]);
+    ck_assert_uint_eq(kv_seq_spill(rig, &seq[0], 9), 0);
+    ck_assert_uint_eq(kv_seq_dirty(rig, &seq[0]), 3);
+    ck_assert(!kv_job_next(rig, &job));
+    ck_assert_uint_eq(kv_seq_absent(rig, &seq[0]).n[0], 0);
+    ck_assert(kv_seq_unpark(rig, &seq[0]));
+    rig_fill(&seq[0], 1);
+    rig_close();
+}
+END_TEST
+
 START_TEST(figures_count_frames_slots_and_waste)
 {
     struct kv_stats st;
@@ -384,6 +408,7 @@ int main(void)
     tcase_add_test(t, the_need_of_a_length_is_met_with_equality_at_the_worst_alignment);
     tcase_add_test(t, a_short_sequence_needs_no_more_than_its_length_in_any_group);
     tcase_add_test(t, the_step_path_allocates_nothing);
+    tcase_add_test(t, a_cache_without_tiers_jobs_and_announcements_works);
     tcase_add_test(t, figures_count_frames_slots_and_waste);
     tcase_add_test(t, the_ledger_names_states_places_and_sequences);
     suite_add_tcase(s, t);

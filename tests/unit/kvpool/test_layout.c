@@ -31,13 +31,91 @@ START_TEST(units_follow_one_another_and_fill_the_block)
         for (uint32_t layer = 0; layer < 5; layer++) {
             for (uint32_t head = 0; head < 3; head++) {
                 ck_assert_uint_eq(kv_unit_offset(&l, layer, head), at);
-                ck_assert_uint_eq(at + l.group[0].k_bytes, at + 10u * slots * 2);
+                ck_assert_uint_eq(l.group[0].k_bytes, 10u * slots * 2);
                 at += l.group[0].unit_bytes;
             }
         }
         ck_assert_uint_ge(l.group[0].block_bytes, at);
         ck_assert_uint_lt(l.group[0].block_bytes, at + 64);
         ck_assert_uint_eq(l.group[0].block_bytes % 64, 0);
+    }
+}
+END_TEST
+
+/* head 64, 16 slots: elements, then a scale of 2 bytes for each of 2 groups of channels and slot. */
+START_TEST(quantised_units_count_their_scales)
+{
+    struct kv_layout l;
+    struct err e;
+    char name[KV_DTYPES_CAP];
+    static const struct kv_layer_shape shape = {0, 3, 64};
+    ck_assert_int_eq(kv_layout_init(&l, &shape, 1, 16, KV_Q8, KV_Q4, &e), OK);
+    ck_assert_uint_eq(l.group[0].k_bytes, 64 * 16 + 2 * 16 * 2);
+    ck_assert_uint_eq(l.group[0].v_bytes, 32 * 16 + 2 * 16 * 2);
+    ck_assert_uint_eq(l.group[0].unit_bytes, 1088 + 576);
+    ck_assert_uint_eq(l.group[0].layer_bytes, 3 * (1088 + 576));
+    ck_assert(l.group[0].bytes_per_token == 3 * (1088 + 576) / 16.0);
+    kv_layout_dtypes(&l, name);
+    ck_assert_str_eq(name, "q8/q4");
+    /* Odd head sizes: half a byte and a scale of fewer channels. */
+    ck_assert_int_eq(kv_layout_init_plain(&l, 1, 1, 35, 8, KV_Q4, &e), OK);
+    ck_assert_uint_eq(l.group[0].k_bytes, 18 * 8 + 2 * 8 * 2);
+    ck_assert_uint_eq(l.group[0].v_bytes, 24 * 8 + 2 * 8 * 2);
+    kv_layout_dtypes(&l, name);
+    ck_assert_str_eq(name, "q4");
+    ck_assert_int_eq(kv_layout_init_plain(&l, 30, 3, 64, 16, KV_Q8, &e), OK);
+    ck_assert(30 * 3 * 64 * 2 * 2 / l.group[0].bytes_per_token > 1.88);
+}
+END_TEST
+
+/* 5 local layers to a global one, as Gemma 3 has them, the local ones first. */
+START_TEST(layers_of_one_shape_share_a_group_and_full_attention_comes_first)
+{
+    struct kv_layout l;
+    struct err e;
+    struct kv_layer_shape shape[18];
+    for (int i = 0; i < 18; i++)
+        shape[i] = (struct kv_layer_shape){i % 6 == 5 ? 0 : 512, 1, 256};
+    ck_assert_int_eq(kv_layout_init(&l, shape, 18, 16, KV_F16, KV_F16, &e), OK);
+    ck_assert_uint_eq(l.n_groups, 2);
+    ck_assert_uint_eq(l.group[0].window, 0);
+    ck_assert_uint_eq(l.group[0].n_layers, 3);
+    ck_assert_uint_eq(l.group[1].window, 512);
+    ck_assert_uint_eq(l.group[1].n_layers, 15);
+    ck_assert(l.group[0].bytes_per_token == 3072);
+    ck_assert(kv_layout_bytes_per_token(&l) == 18432);
+    size_t next[2] = {0, 0}; /* offsets ascend within each group */
+    for (uint32_t i = 0; i < 18; i++) {
+        uint32_t g = l.layer_group[i];
+        ck_assert_uint_eq(g, i % 6 == 5 ? 0 : 1);
+        ck_assert_uint_eq(kv_unit_offset(&l, i, 0), next[g]);
+        next[g] += l.group[g].layer_bytes;
+    }
+    ck_assert_uint_eq(next[0], l.group[0].block_bytes);
+    ck_assert_uint_eq(next[1], l.group[1].block_bytes);
+    shape[7].head_dim = 128;
+    ck_assert_int_eq(kv_layout_init(&l, shape, 18, 16, KV_F16, KV_F16, &e), ERR_UNSUPPORTED);
+    ck_assert(strstr(e.text, "more than 2 shapes of layers") != NULL);
+}
+END_TEST
+
+/* Against a count of the blocks that hold a position which the next row sees. */
+START_TEST(bytes_of_a_sequence_follow_the_windows)
+{
+    struct kv_layout l;
+    struct err e;
+    for (uint32_t window = 1; window <= 40; window += 3) {
+        struct kv_layer_shape shape[2] = {{0, 1, 64}, {window, 1, 64}};
+        ck_assert_int_eq(kv_layout_init(&l, shape, 2, 8, KV_F16, KV_F16, &e), OK);
+        for (uint64_t n = 0; n <= 100; n++) {
+            uint64_t blocks = 0;
+            for (uint64_t b = 0; b * 8 < n; b++)
+                blocks += 1 + ((b + 1) * 8 > n - (n < window - 1 ? n : window - 1));
+            ck_assert_uint_eq(kv_layout_seq_bytes(&l, n), blocks * l.group[0].block_bytes);
+        }
+        uint64_t bytes = kv_layout_seq_bytes(&l, 96);
+        ck_assert_uint_eq(kv_layout_seq_tokens(&l, bytes), 96);
+        ck_assert_uint_lt(kv_layout_seq_tokens(&l, bytes - 1), 96);
     }
 }
 END_TEST
@@ -82,6 +160,33 @@ START_TEST(the_arena_is_aligned_zero_and_holds_every_block)
 }
 END_TEST
 
+START_TEST(groups_and_tiers_of_an_arena_do_not_overlap)
+{
+    enum { FRAMES = 7, HOST = 3 };
+    static const struct kv_layer_shape shape[] = {{0, 1, 40}, {16, 2, 24}};
+    struct kv_layout l;
+    struct kv_arena a;
+    struct err e;
+    uint32_t n_frames[] = {FRAMES, 2 * FRAMES}, n_host[] = {HOST, 0};
+    ck_assert_int_eq(kv_layout_init(&l, shape, 2, 8, KV_F16, KV_Q8, &e), OK);
+    ck_assert_int_eq(kv_arena_init(&a, &l, n_frames, n_host, &e), OK);
+    for (uint32_t g = 0; g < 2; g++) {
+        ck_assert_uint_eq((uintptr_t)a.group[g].base % 64, 0);
+        for (uint32_t b = 0; b < n_frames[g] + n_host[g]; b++)
+            memset(kv_block_ptr(&a, g, b), (int)(100 * g + b + 1), l.group[g].block_bytes);
+    }
+    for (uint32_t g = 0; g < 2; g++) {
+        for (uint32_t b = 0; b < n_frames[g] + n_host[g]; b++) {
+            const uint8_t *p = kv_block_ptr(&a, g, b);
+            for (size_t i = 0; i < l.group[g].block_bytes; i++)
+                ck_assert_uint_eq(p[i], 100 * g + b + 1);
+            ck_assert(p + l.group[g].block_bytes <= a.map + a.n_bytes);
+        }
+    }
+    kv_arena_release(&a);
+}
+END_TEST
+
 START_TEST(an_arena_beyond_memory_is_an_error)
 {
     struct kv_layout l;
@@ -101,6 +206,10 @@ int main(void)
     TCase *c = tcase_create("all");
     tcase_add_test(c, bytes_a_token_equal_the_formula);
     tcase_add_test(c, units_follow_one_another_and_fill_the_block);
+    tcase_add_test(c, quantised_units_count_their_scales);
+    tcase_add_test(c, layers_of_one_shape_share_a_group_and_full_attention_comes_first);
+    tcase_add_test(c, bytes_of_a_sequence_follow_the_windows);
+    tcase_add_test(c, groups_and_tiers_of_an_arena_do_not_overlap);
     tcase_add_test(c, impossible_shapes_are_refused_with_value_and_bound);
     tcase_add_test(c, the_arena_is_aligned_zero_and_holds_every_block);
     tcase_add_test(c, an_arena_beyond_memory_is_an_error);

@@ -1,0 +1,28 @@
+/* What a KV type costs a model: KL and agreement of the first choice against f16 on a built-in text.
+ * Called by engine.c at load; workers inside. */
+#ifndef ENGINE_KV_GATE_H
+#define ENGINE_KV_GATE_H
+
+#include "base/status.h"
+#include "engine/cpu/cpu_backend.h"
+#include "engine/text/text.h"
+
+struct kv_gate {
+    double kl; /* mean over positions, nats */
+    double top1; /* share of positions whose likeliest token is the same */
+    uint32_t n_positions;
+    uint64_t ns; /* that measuring took */
+};
+
+/* Above (below) these a model is said to suffer. */
+#define KV_GATE_MAX_KL 0.003
+#define KV_GATE_MIN_TOP1 0.97
+enum { KV_GATE_FEW_POSITIONS = 100 }; /* with less, the share of first choices says too little */
+
+/* Runs about 200 tokens with each type; half of it where that takes longer than about a second, and less only
+ * where it takes longer than about five. */
+enum status kv_gate_run(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
+                        const struct tokenizer *tok, const struct kv_layout *layout,
+                        struct kv_gate *out, struct err *e);
+
+#endif
