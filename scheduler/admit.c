@@ -88,9 +88,9 @@ static void start(struct sched *s, struct req *q)
     unlink_queued(s, q);
     req_set_state(q, REQ_RUNNING);
     q->ticket = s->n_tickets++;
-    q->n_cached = first->n_kv;
+    q->n_cached = first->n_high = first->n_kv;
     q->admitted_ns = s->now_ns;
-    stopwatch_turn(&q->watch, TIMING_wait, s->now_ns);
+    stopwatch_turn(&q->watch, first->kv.n_loading ? TIMING_swap : TIMING_wait, s->now_ns);
     gauges_admitted(s, q);
     s->n_slots_held += q->r->n_choices;
     q->next = s->active;
@@ -225,6 +225,17 @@ static void admit_pass(struct sched *s)
     }
 }
 
+/* Nothing runs and no copy is out, so that the first must have fitted: it was checked at the door. */
+static void refuse_stuck(struct sched *s)
+{
+    struct tenant_item *it = tenant_first(s->tenants, s->now_ns);
+    struct err e;
+    if (!it)
+        return;
+    err_set(&e, ERR_INTERNAL, "the request fits no empty pool");
+    req_end(s, (struct req *)it, &e);
+}
+
 void admit_all(struct sched *s)
 {
     uint32_t n_queued = tenants_n_queued(s->tenants);
@@ -237,8 +248,8 @@ void admit_all(struct sched *s)
         n_queued = tenants_n_queued(s->tenants);
         if (s->n_tickets > n_before)
             s->seen_epoch = 0; /* there may be more */
-        CHECKF(n_queued == 0 || s->active || s->n_tickets > n_before || kv_jobs_open(s->kv) > 0,
-               "%u requests wait, none fits an empty pool", n_queued);
+        if (n_queued > 0 && !s->active && s->n_tickets == n_before && kv_jobs_open(s->kv) == 0)
+            refuse_stuck(s);
     }
     atomic_store(&s->door.n_open, n_queued ? 0 : s->limits.max_running - s->n_slots_held);
 }

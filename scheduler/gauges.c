@@ -125,8 +125,9 @@ void gauges_step(struct sched *s)
     flush_gaps(s);
     if (!s->metrics)
         return;
-    metrics_add(s->metrics, METRIC_PROMPT_TOKENS, NULL, s->n_prompt_rows);
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS, NULL, s->n_prompt_new);
     metrics_add(s->metrics, METRIC_GENERATION_TOKENS, NULL, s->n_step_tokens);
+    metrics_add(s->metrics, METRIC_RECOMPUTED_TOKENS, NULL, s->n_again);
     metrics_add(s->metrics, METRIC_ENGINE_STEPS, NULL, 1);
     metrics_observe(s->metrics, METRIC_ITERATION_TOKENS, NULL, s->batch.n_rows);
 }

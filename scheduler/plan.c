@@ -103,6 +103,10 @@ static void plan_decodes(struct sched *s, struct budget *left)
 {
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
+        if (i + 2 < s->n_running) {
+            __builtin_prefetch(s->running[i + 2]->kv.t[0].phys);
+            __builtin_prefetch((const char *)&s->running[i + 2]->req->r->ring.tail);
+        }
         if (!seq_decodes(q))
             continue;
         s->n_decodes++;
@@ -110,7 +114,8 @@ static void plan_decodes(struct sched *s, struct budget *left)
         s->n_paused += q->paused;
         if (q->paused || !takes_part(q) || !add_span(s, q, 1))
             continue;
-        s->n_prompt_rows += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
+        s->n_prompt_rows += q->n_out == 0;
+        s->n_prompt_new += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
         left->n_rows--;
         left->n_outs--;
     }
@@ -158,6 +163,18 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
     return n;
 }
 
+/* What of these rows is new. */
+static void count_rows(struct sched *s, const struct seq *q, uint32_t n)
+{
+    uint32_t end = q->n_kv + n, again = q->n_high > q->n_kv ? q->n_high - q->n_kv : 0;
+    uint32_t first = q->n_kv + again, n_prompt = q->req->r->n_prompt;
+    s->n_prompt_rows += n;
+    s->n_again += again < n ? again : n;
+    end = end < n_prompt ? end : n_prompt;
+    if (end > first && q->choice == 0)
+        s->n_prompt_new += end - first;
+}
+
 /* Its next rows, if any. */
 static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
 {
@@ -167,7 +184,7 @@ static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
         return;
     left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
     left->n_rows -= n;
-    s->n_prompt_rows += n;
+    count_rows(s, q, n);
     left->n_outs -= s->batch.n_outs - outs_before;
     left->prefills = true;
 }
@@ -208,7 +225,7 @@ void plan_step(struct sched *s)
     s->n_copies = 0;
     s->n_paused = s->n_decodes = 0;
     s->kv_read = 0;
-    s->n_prompt_rows = 0;
+    s->n_prompt_rows = s->n_prompt_new = s->n_again = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,
                           .n_outs = s->max_outs,
                           .ns = (double)s->target_ns,

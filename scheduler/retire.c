@@ -89,9 +89,9 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
 static uint32_t prompt_rows(const struct seq *q, const struct batch_span *span)
 {
     uint32_t n_prompt = q->req->r->n_prompt, end = span->pos0 + span->n_rows;
-    if (q->choice > 0 || span->pos0 >= n_prompt)
-        return 0;
-    return (end < n_prompt ? end : n_prompt) - span->pos0;
+    uint32_t first = span->pos0 > q->n_high ? span->pos0 : q->n_high;
+    end = end < n_prompt ? end : n_prompt;
+    return q->choice == 0 && end > first ? end - first : 0;
 }
 
 /* What the step computed is KV now, unless a staged block could not be read. */
@@ -109,6 +109,7 @@ static void commit_span(struct sched *s, struct seq *q, const struct batch_span 
     uint32_t n_prompt = prompt_rows(q, span);
     if (n_prompt > 0)
         tenant_charge(s->tenants, q->req->r->tenant, n_prompt, 0, 0);
+    q->n_high = q->n_kv > q->n_high ? q->n_kv : q->n_high;
 }
 
 static void commit_spans(struct sched *s)

@@ -118,7 +118,9 @@ struct sched {
     struct batch batch;
     uint64_t step_ns; /* when the step began; now_ns is its end while it retires */
     uint64_t kv_read; /* KV positions that its rows read */
-    uint32_t n_prompt_rows;
+    uint32_t n_prompt_rows; /* rows of spans that don't decode */
+    uint32_t n_prompt_new; /* prompt tokens computed for the first time */
+    uint32_t n_again; /* rows computed again */
     uint32_t n_step_tokens; /* tokens sampled */
     uint64_t gap_ns; /* time between tokens of n_gaps sequences, not yet in the histogram */
     uint32_t n_gaps;

@@ -142,7 +142,7 @@ void req_fork(struct req *q, struct kv_cache *c)
         struct seq *s = &q->seq[i];
         if (i > 0)
             kv_seq_fork(c, &parent->kv, &s->kv);
-        s->n_kv = parent->n_kv;
+        s->n_kv = s->n_high = parent->n_kv;
         s->n_tok = q->r->n_prompt;
         s->forked = true;
         s->state = SEQ_LIVE;

@@ -46,6 +46,7 @@ struct seq {
     uint32_t n_kv; /* tokens whose KV is computed and retired */
     uint32_t n_fly; /* rows in the step that runs now */
     uint32_t n_out; /* tokens sampled */
+    uint32_t n_high; /* most n_kv ever: rows below are computed again */
     uint64_t step, used_ns; /* the last step it had rows in, and that step's end */
     bool forked; /* computes the last prompt token for its own logits */
     bool granted; /* this turn's room covers its next rows */

@@ -89,7 +89,7 @@ static void step(struct sched *s)
                               memory_order_relaxed);
         retire_step(s);
     } else {
-        s->n_prompt_rows = 0;
+        s->n_prompt_rows = s->n_prompt_new = s->n_again = 0;
         retire_failed(s, &e);
         note_failure(s, &e);
     }
