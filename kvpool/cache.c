@@ -292,3 +292,31 @@ void kv_cache_stats(const struct kv_cache *c, struct kv_stats *out)
     out->slots_allocated = (uint64_t)n_held * c->n_slots;
     out->slots_written = g->n_written - (uint64_t)g->n_state[KVC_CACHED] * c->n_slots;
 }
+
+uint32_t kv_blocks(const struct kv_cache *c, uint32_t group)
+{
+    return c->group[group].n_blocks;
+}
+
+bool kv_block_look(const struct kv_cache *c, uint32_t group, uint32_t block,
+                   struct kv_block_look *look)
+{
+    static const char *const names[KVC_N_STATES] = {
+        [KVC_FREE] = "free",   [KVC_OPEN] = "open",     [KVC_SEALED] = "sealed",
+        [KVC_READY] = "ready", [KVC_CACHED] = "cached", [KVC_ZOMBIE] = "zombie"};
+    const struct kvc_block *b = &c->group[group].block[block];
+    *look = (struct kv_block_look){.state = names[b->state],
+                                   .frame = b->frame,
+                                   .slot = b->slot,
+                                   .moving = b->job != KVC_IDLE,
+                                   .n_refs = b->ref,
+                                   .n_pins = b->pin,
+                                   .n_filled = b->filled,
+                                   .n_hits = b->hits};
+    return b->state != KVC_FREE;
+}
+
+bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame)
+{
+    return c->group[group].frame_block[frame] == KV_NO_BLOCK;
+}

@@ -254,6 +254,18 @@ struct kv_stats {
     uint64_t n_queries, n_query_tokens, n_hit_tokens, n_evicted, n_spilled, n_loaded, n_failed;
 };
 void kv_cache_stats(const struct kv_cache *c, struct kv_stats *out);
+uint32_t kv_blocks(const struct kv_cache *c, uint32_t group); /* pieces of metadata there are */
+/* One block. */
+struct kv_block_look {
+    const char *state; /* static */
+    uint32_t frame, slot; /* or KV_NO_BLOCK */
+    bool moving; /* a copy of it waits or is out */
+    uint32_t n_refs, n_pins, n_filled, n_hits;
+};
+bool kv_block_look(const struct kv_cache *c, uint32_t group, uint32_t block,
+                   struct kv_block_look *look); /* false: it is free */
+/* Nobody's: what lies there is never read. For tests, which wipe it. */
+bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame);
 /* Walks everything, O(blocks + table entries): ERR_INTERNAL names the broken invariant and the block. */
 enum status kv_cache_audit(struct kv_cache *c, struct err *e);
 /* Ledger: blocks by state, then every table. */

@@ -1,137 +1,244 @@
 /* The queue: who may start now. Thread: engine.
  *
- * A request starts when its sequences fit into max_running and its worst case of blocks is available,
- * which is then promised to it: a running request never lacks a block. The head of the queue that
- * doesn't fit may be passed by smaller ones SCHED_BYPASS_MAX times, then the door closes until it
- * fits: nothing waits for ever, since what runs ends and what can never fit was refused. */
+ * scheduler/tenant.h gives the requests in the order in which they are to be served. One starts when its
+ * sequences fit into max_running and there is room: for its prompt less what the prefix cache has, for
+ * what those that run will likely take soon, and a little more (sched.reserve). What running sequences
+ * lack later is made by parking the youngest (memory.c); a request that wants its worst case promised
+ * waits until it can be. Nobody is let in while a sequence is parked or room is tight after that.
+ *
+ * The first that doesn't fit may be passed by others SCHED_BYPASS_MAX times, then the door closes until
+ * it fits: nothing waits for ever, since what runs ends and what can never fit was refused. One whose
+ * next block is just being computed by somebody else waits for it, and holds nobody up.
+ *
+ * A request that didn't fit is looked at again only when something has changed (sched.epoch). */
 #include "scheduler/sched.h"
 
 #include "base/check.h"
 
+enum look { LOOK_STARTED, LOOK_FULL, LOOK_SHARES };
+
+/* 0: never. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
 void queue_push(struct sched *s, struct req *q)
 {
     req_set_state(q, REQ_QUEUED);
-    q->ticket = s->n_tickets++;
     q->queued_ns = s->now_ns;
     stopwatch_start(&q->watch, q->r->arrive_ns ? q->r->arrive_ns : s->now_ns);
-    q->prev = s->queue_tail;
-    q->next = NULL;
-    if (s->queue_tail)
-        s->queue_tail->next = q;
-    else
-        s->queue_head = q;
-    s->queue_tail = q;
-    s->n_queued++;
+    q->item.ticket = s->n_arrivals++;
+    q->item.queued_ns = s->now_ns;
+    q->item.deadline_ns = q->r->deadline_ns;
+    q->item.expire_ns = earlier(q->r->queue_deadline_ns, q->r->deadline_ns);
+    q->item.priority = q->r->priority;
+    q->item.n_tokens = q->r->n_prompt;
+    q->item.n_seqs = q->r->n_choices;
+    q->item.tenant = q->r->tenant;
+    tenant_put(s->tenants, &q->item);
+    q->prev = NULL;
+    q->next = s->queue;
+    if (s->queue)
+        s->queue->prev = q;
+    s->queue = q;
     note_submit(s, q);
-    uint64_t deadline = q->r->queue_deadline_ns;
-    if (deadline && (!s->next_deadline_ns || deadline < s->next_deadline_ns))
-        s->next_deadline_ns = deadline;
 }
 
-/* Learns how fast the queue drains: the time between two departures while others wait. */
-static void note_departure(struct sched *s)
-{
-    if (s->was_waiting) {
-        uint64_t mean = s->door.drain_ns, took = s->now_ns - s->last_depart_ns;
-        s->door.drain_ns = mean ? mean - mean / 8 + took / 8 : took;
-    }
-    s->last_depart_ns = s->now_ns;
-    s->was_waiting = s->n_queued > 0;
-}
-
-void queue_remove(struct sched *s, struct req *q)
+static void unlink_queued(struct sched *s, struct req *q)
 {
     if (q->prev)
         q->prev->next = q->next;
     else
-        s->queue_head = q->next;
+        s->queue = q->next;
     if (q->next)
         q->next->prev = q->prev;
-    else
-        s->queue_tail = q->prev;
     q->prev = q->next = NULL;
-    s->n_queued--;
+    atomic_store_explicit(&q->r->queue_position, 0, memory_order_relaxed);
     atomic_fetch_sub(&s->door.n_waiting, 1);
-    note_departure(s);
+}
+
+void queue_remove(struct sched *s, struct req *q)
+{
+    tenant_take(s->tenants, &q->item, s->now_ns);
+    unlink_queued(s, q);
+    if (q->seq)
+        req_unprepare(q, s->kv);
 }
 
 void admit_expire(struct sched *s)
 {
-    if (!s->next_deadline_ns || s->now_ns < s->next_deadline_ns)
-        return;
-    s->next_deadline_ns = 0;
-    struct req *next;
-    for (struct req *q = s->queue_head; q; q = next) {
-        next = q->next;
-        uint64_t deadline = q->r->queue_deadline_ns;
-        if (!deadline)
-            continue;
-        if (deadline <= s->now_ns) {
-            struct err e;
-            err_set(&e, ERR_TIMEOUT, "waited %llu ms in the queue, %u requests were before it",
-                    (unsigned long long)((s->now_ns - q->queued_ns) / NS_PER_MS), s->n_queued - 1);
-            req_end(s, q, &e);
-        } else if (!s->next_deadline_ns || deadline < s->next_deadline_ns) {
-            s->next_deadline_ns = deadline;
-        }
+    struct tenant_item *it;
+    while ((it = tenant_expired(s->tenants, s->now_ns)) != NULL) {
+        struct req *q = (struct req *)it;
+        struct err e;
+        bool late = q->r->deadline_ns && q->r->deadline_ns <= s->now_ns;
+        err_set(&e, late ? ERR_DEADLINE : ERR_TIMEOUT,
+                "waited %llu ms in the queue%s, %u other requests were in it",
+                (unsigned long long)((s->now_ns - q->queued_ns) / NS_PER_MS),
+                late ? " until its deadline" : "", tenants_n_queued(s->tenants) - 1);
+        req_end(s, q, &e);
     }
 }
 
 static void start(struct sched *s, struct req *q)
 {
-    queue_remove(s, q);
+    struct seq *first = &q->seq[0];
+    tenant_start(s->tenants, &q->item, s->now_ns);
+    unlink_queued(s, q);
     req_set_state(q, REQ_RUNNING);
-    req_admit(q, &s->pool, s->tok);
+    q->ticket = s->n_tickets++;
+    q->n_cached = first->n_kv;
     q->admitted_ns = s->now_ns;
     stopwatch_turn(&q->watch, TIMING_wait, s->now_ns);
+    gauges_admitted(s, q);
     s->n_slots_held += q->r->n_choices;
     q->next = s->active;
     if (s->active)
         s->active->prev = q;
     s->active = q;
-    if (q->seq[0].n_kv == q->seq[0].n_tok || (q->r->max_tokens == 0 && !q->r->prompt_logprobs)) {
+    if (q->r->max_tokens == 0 && (first->n_tok == 0 || !q->r->prompt_logprobs)) {
         for (uint32_t i = 0; i < q->r->n_choices; i++)
             running_finish(s, &q->seq[i], FINISH_LENGTH, -1, -1);
         return;
     }
+    first->state = SEQ_LIVE;
+    first->granted = true;
+    memory_count_staged(s, first);
+    if (first->n_tok == 0)
+        req_fork(q, s->kv);
+    else if (s->memory.prefix && !q->r->prompt_logprobs)
+        kv_pending_add(s->kv, &first->kv, q->r->prompt, q->r->n_prompt);
+    if (first->n_tok == 0 && q->reserves)
+        room_split_claim(s, q);
     for (uint32_t i = 0; i < q->r->n_choices; i++) {
         if (q->seq[i].state == SEQ_LIVE)
             running_insert(s, &q->seq[i]);
     }
 }
 
-static bool try_start(struct sched *s, struct req *q)
+/* Takes what the prefix cache has of the prompt. At least one row is left to compute, and a prompt whose
+ * rows are all to be reported has to compute them all. */
+static void adopt(struct sched *s, struct req *q)
 {
-    if (q->r->n_choices > s->limits.max_running - s->n_slots_held ||
-        !kv_claim_try(&s->pool, &q->claim, q->blocks_worst))
-        return false;
-    start(s, q);
-    return true;
+    struct seq *first = &q->seq[0];
+    if (s->memory.prefix && !q->r->prompt_logprobs && first->n_tok > 1)
+        first->n_kv = kv_seq_adopt(s->kv, &first->kv, q->r->prompt, first->n_tok - 1);
 }
 
-/* Starts smaller requests behind a head that doesn't fit. */
-static void bypass(struct sched *s, struct req *head, uint32_t n_most)
+/* Frames that the request will likely take soon, all choices. */
+static struct kv_need own_need(const struct sched *s, const struct req *q)
 {
-    struct req *next, *q = head->next;
-    for (uint32_t i = 0; q && i < SCHED_BYPASS_SCAN && n_most > 0; i++, q = next) {
-        next = q->next;
-        if (head->n_bypassed >= SCHED_BYPASS_MAX)
-            return;
-        if (try_start(s, q)) {
-            head->n_bypassed++;
-            n_most--;
+    const struct seq *first = &q->seq[0];
+    uint32_t n_rows = s->limits.reserve == SCHED_RESERVE_QUANTILE ? SCHED_HORIZON : 1;
+    struct kv_need need = room_growth(s, first, room_positions(s, first, n_rows));
+    for (uint32_t g = 0; g < s->layout.n_groups && q->r->n_choices > 1; g++)
+        need.n[g] += (q->r->n_choices - 1) * (1 + n_rows / s->layout.n_slots);
+    return need;
+}
+
+/* Room for the request, those that run being cared for. */
+static bool has_room(struct sched *s, const struct req *q)
+{
+    struct kv_need need = room_add(kv_seq_absent(s->kv, &q->seq[0].kv), own_need(s, q));
+    if (!s->active)
+        return true; /* it fits alone, by room_worst */
+    return room_covers(s, &need, &s->horizon);
+}
+
+static bool claim(struct sched *s, struct req *q)
+{
+    struct kv_need worst;
+    struct err e;
+    struct seq *first = &q->seq[0];
+    if (!q->reserves)
+        return true;
+    CHECKF(room_worst(s, q->r->n_prompt, q->r->max_tokens, q->r->n_choices, true, &worst, &e), "%s",
+           e.text);
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        uint32_t held = first->kv.t[g].n - first->kv.t[g].first;
+        worst.n[g] -= worst.n[g] < held ? worst.n[g] : held;
+    }
+    return kv_seq_claim(s->kv, &first->kv, &worst);
+}
+
+static enum look look(struct sched *s, struct req *q)
+{
+    struct seq *first;
+    if (q->r->n_choices > s->limits.max_running - s->n_slots_held)
+        return LOOK_FULL;
+    q->look_epoch = s->epoch;
+    if (!q->seq) {
+        struct kv_domain domain = s->memory.domain;
+        domain.salt = q->r->salt ? q->r->salt : "";
+        domain.n_salt_bytes = q->r->n_salt_bytes;
+        req_prepare(q, s->kv, s->tok, kv_root(s->kv, &domain));
+    }
+    first = &q->seq[0];
+    q->shares = s->memory.prefix && !q->r->prompt_logprobs && first->n_tok > 1 &&
+                kv_pending(s->kv, q->root, q->r->prompt, first->n_tok - 1);
+    if (q->shares)
+        return LOOK_SHARES;
+    adopt(s, q);
+    if (has_room(s, q) && kv_seq_unpark_paged(s->kv, &first->kv, park_paged(s, first)) &&
+        claim(s, q)) {
+        start(s, q);
+        return LOOK_STARTED;
+    }
+    kv_seq_drop(s->kv, &first->kv);
+    first->n_kv = 0;
+    return LOOK_FULL;
+}
+
+static bool seen_full(const struct sched *s, const struct req *q)
+{
+    return q->look_epoch == s->epoch && !q->shares;
+}
+
+/* A pass over the queue in order of service. */
+static void admit_pass(struct sched *s)
+{
+    uint32_t n_started = 0, n_looks = 0, n_scanned = 0, place = 0;
+    struct req *head = NULL;
+    s->horizon = room_add(room_horizon(s), room_watermark(s, false));
+    for (struct tenant_item *it = tenant_first(s->tenants, s->now_ns); it;
+         it = tenant_next(s->tenants)) {
+        struct req *q = (struct req *)it;
+        enum look found = LOOK_FULL;
+        atomic_store_explicit(&q->r->queue_position, ++place, memory_order_relaxed);
+        if (q->shares && (q->look_epoch == s->epoch || ++n_looks > SCHED_SHARE_LOOKS))
+            continue;
+        if (!seen_full(s, q))
+            found = look(s, q);
+        if (found == LOOK_STARTED) {
+            if (head)
+                head->n_bypassed++;
+            n_started++;
+            place--;
+            s->horizon = room_add(s->horizon, own_need(s, q));
+        } else if (found == LOOK_FULL && !head) {
+            head = q;
         }
+        if (n_started == SCHED_ADMIT_MAX ||
+            (head && (head->n_bypassed >= SCHED_BYPASS_MAX || ++n_scanned > SCHED_BYPASS_SCAN)))
+            break;
     }
 }
 
 void admit_all(struct sched *s)
 {
-    uint32_t n_left = SCHED_ADMIT_MAX;
-    while (s->queue_head && n_left > 0 && try_start(s, s->queue_head))
-        n_left--;
-    if (s->queue_head && n_left > 0)
-        bypass(s, s->queue_head, n_left);
-    CHECKF(!s->queue_head || s->active || n_left == 0, "request %s fits no empty pool",
-           s->queue_head->r->name);
-    atomic_store(&s->door.n_open, s->queue_head ? 0 : s->limits.max_running - s->n_slots_held);
+    uint32_t n_queued = tenants_n_queued(s->tenants);
+    bool changed = s->seen_epoch != s->epoch || s->seen_arrivals != s->n_arrivals;
+    if (n_queued > 0 && changed && s->n_parked == 0 && !s->tight && !s->preempts) {
+        uint64_t n_before = s->n_tickets;
+        s->seen_epoch = s->epoch;
+        s->seen_arrivals = s->n_arrivals;
+        admit_pass(s);
+        n_queued = tenants_n_queued(s->tenants);
+        if (s->n_tickets > n_before)
+            s->seen_epoch = 0; /* there may be more */
+        CHECKF(n_queued == 0 || s->active || s->n_tickets > n_before || kv_jobs_open(s->kv) > 0,
+               "%u requests wait, none fits an empty pool", n_queued);
+    }
+    atomic_store(&s->door.n_open, n_queued ? 0 : s->limits.max_running - s->n_slots_held);
 }

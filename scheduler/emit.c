@@ -81,6 +81,7 @@ void emit_prompt(struct sched *s, struct req *q, const struct sample_job *job)
     set_logprobs(&ev, q->r, job);
     put_tops(push(s, q, &ev), job);
     byte_ring_commit(&q->r->ring);
+    q->n_scored++;
 }
 
 void emit_finish(struct sched *s, struct seq *q, enum finish_reason reason, int stop_index,
@@ -101,6 +102,7 @@ void emit_end(struct sched *s, struct req *q, const struct err *e)
     ev.n_text = e ? (uint32_t)strnlen(e->text, ERR_TEXT_CAP) : 0;
     ev.n_prompt = q->r->n_prompt;
     ev.n_output = q->n_output;
+    ev.n_cached = q->n_cached;
     ev.first_scheduled_ns = q->first_scheduled_ns;
     ev.first_token_ns = q->first_token_ns;
     ev.timing = stopwatch_end(&q->watch, s->now_ns);

@@ -4,6 +4,8 @@
 
 #include "config/metrics.h"
 
+static const char *const preempt_reason[] = {"swap", "recompute"};
+
 #define REASON_QUEUE "max_num_queued_reqs" /* as vLLM calls it */
 
 static double seconds(uint64_t from_ns, uint64_t to_ns)
@@ -25,26 +27,88 @@ void gauges_init(struct sched *s)
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         metrics_add(s->metrics, METRIC_REQUEST_SUCCESS, reasons[i], 0);
     metrics_add(s->metrics, METRIC_ADMISSION_REJECTIONS, REASON_QUEUE, 0);
+    for (size_t i = 0; i < sizeof(preempt_reason) / sizeof(preempt_reason[0]); i++)
+        metrics_add(s->metrics, METRIC_PREEMPTIONS_BY_REASON, preempt_reason[i], 0);
+}
+
+/* Per group: frames that nobody holds, and the part of those held in the fullest group. */
+static double usage(const struct sched *s, const struct kv_stats *st, uint32_t *n_free)
+{
+    double most = 0;
+    *n_free = 0;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        uint32_t n = st->n_free[g] + st->n_cached[g];
+        double part = 1 - (double)n / st->n_frames[g];
+        *n_free += n;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+static void set_kv(struct sched *s, const struct kv_stats *st, double used, uint32_t n_free)
+{
+    struct metrics *m = s->metrics;
+    uint32_t n_promised = 0, n_slots = 0, n_slots_used = 0;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        n_promised += st->n_promised[g];
+        n_slots += st->n_slots_total[g];
+        n_slots_used += st->n_slots_used[g];
+    }
+    metrics_set(m, METRIC_KV_CACHE_USAGE, NULL, used);
+    metrics_set(m, METRIC_KV_BLOCKS, NULL, s->n_blocks);
+    metrics_set(m, METRIC_KV_BLOCKS_FREE, NULL, n_free);
+    metrics_set(m, METRIC_KV_BLOCKS_RESERVED, NULL, n_promised);
+    metrics_set(m, METRIC_CPU_CACHE_USAGE, NULL, n_slots ? (double)n_slots_used / n_slots : 0);
+    metrics_set(m, METRIC_KV_SLOTS_USED, NULL, n_slots_used);
+    metrics_add(m, METRIC_KV_EVICTED, NULL, (double)(st->n_evicted - s->seen.n_evicted));
+    metrics_add(m, METRIC_KV_SPILLED, NULL, (double)(st->n_spilled - s->seen.n_spilled));
+    metrics_add(m, METRIC_KV_LOADED, NULL, (double)(st->n_loaded - s->seen.n_loaded));
+    metrics_add(m, METRIC_KV_COPIES_FAILED, NULL, (double)(st->n_failed - s->seen.n_failed));
+    for (uint32_t i = 0; i < 2; i++) {
+        metrics_add(m, METRIC_KV_COPIED_BYTES, i ? "in" : "out",
+                    (double)(s->n_bytes[i] - s->seen_bytes[i]));
+        s->seen_bytes[i] = s->n_bytes[i];
+    }
+    s->seen = *st;
 }
 
 void gauges_publish(struct sched *s)
 {
     struct sched_door *d = &s->door;
-    uint32_t n_used = s->pool.n_blocks - s->pool.n_free;
+    struct kv_stats st;
+    uint32_t n_free;
+    kv_cache_stats(s->kv, &st);
+    double used = usage(s, &st, &n_free);
     publish(&d->n_running, s->n_slots_held);
-    publish(&d->blocks_free, s->pool.n_free);
-    atomic_store_explicit(&d->slots_allocated, (uint64_t)n_used * s->pool.n_slots,
-                          memory_order_relaxed);
-    atomic_store_explicit(&d->slots_written, s->pool.n_written, memory_order_relaxed);
+    publish(&d->blocks_free, n_free);
+    atomic_store_explicit(&d->slots_allocated, st.slots_allocated, memory_order_relaxed);
+    atomic_store_explicit(&d->slots_written, st.slots_written, memory_order_relaxed);
     if (!s->metrics)
         return;
-    metrics_set(s->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL, s->n_slots_held);
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL, s->n_slots_held - s->n_parked);
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_SWAPPED, NULL, s->n_parked);
     metrics_set(s->metrics, METRIC_NUM_REQUESTS_WAITING, NULL, atomic_load(&d->n_waiting));
-    metrics_set(s->metrics, METRIC_KV_CACHE_USAGE, NULL, (double)n_used / s->pool.n_blocks);
-    metrics_set(s->metrics, METRIC_KV_BLOCKS, NULL, s->pool.n_blocks);
-    metrics_set(s->metrics, METRIC_KV_BLOCKS_FREE, NULL, s->pool.n_free);
-    metrics_set(s->metrics, METRIC_KV_BLOCKS_RESERVED, NULL, s->pool.n_promised);
     metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->n_paused);
+    set_kv(s, &st, used, n_free);
+}
+
+void gauges_preempted(struct sched *s, enum preempt_how how)
+{
+    s->n_preempted[how]++;
+    if (!s->metrics)
+        return;
+    metrics_add(s->metrics, METRIC_NUM_PREEMPTIONS, NULL, 1);
+    metrics_add(s->metrics, METRIC_PREEMPTIONS_BY_REASON, preempt_reason[how], 1);
+}
+
+/* Counted once, when the request starts, however often it was looked at before. */
+void gauges_admitted(struct sched *s, const struct req *q)
+{
+    tenant_charge(s->tenants, q->r->tenant, 0, q->n_cached, 0);
+    if (!s->metrics || !s->memory.prefix)
+        return;
+    metrics_add(s->metrics, METRIC_PREFIX_CACHE_QUERIES, NULL, q->r->n_prompt);
+    metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, q->n_cached);
 }
 
 /* Gaps between tokens are mostly equal within a step: counted in runs. */

@@ -20,12 +20,17 @@ void notes_init(struct sched *s)
         .chunk_max = l->chunk_max,
         .step_target_ms = l->step_target_ms,
         .max_context = l->max_context,
-        .block_tokens = s->pool.n_slots,
-        .n_groups = 1,
+        .block_tokens = s->layout.n_slots,
+        .n_groups = s->layout.n_groups,
+        .prefix = s->memory.prefix,
     };
-    c->group[0].window = s->be->layout.group[0].window;
-    c->group[0].n_frames = s->pool.n_blocks;
-    c->group[0].block_bytes = s->be->layout.group[0].block_bytes;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        c->group[g].window = s->layout.group[g].window;
+        c->group[g].block_bytes = s->layout.group[g].block_bytes;
+        c->group[g].n_frames = s->n_frames[g];
+        c->group[g].n_file = s->memory.tier_ops ? s->memory.n_file[g] : 0;
+        c->group[g].n_host = s->n_slots_total[g] - c->group[g].n_file;
+    }
 }
 
 /* Equal prompts of two salts share nothing. */
@@ -40,12 +45,12 @@ static uint64_t print_root(const struct sched *s, const struct request *r)
 /* In the submitting thread: the engine thread only copies. */
 void note_prints(const struct sched *s, struct req *q)
 {
-    uint32_t n = q->r->n_prompt / s->pool.n_slots;
+    uint32_t n = q->r->n_prompt / s->layout.n_slots;
     if (!s->journal.cap || n == 0)
         return;
     q->print = mem_alloc(n * sizeof(*q->print));
     q->n_print = journal_fingerprint(print_root(s, q->r), q->r->prompt, q->r->n_prompt,
-                                     s->pool.n_slots, q->print, n);
+                                     s->layout.n_slots, q->print, n);
 }
 
 static struct journal_record *put(struct sched *s, const struct req *q, enum journal_kind kind,
@@ -96,7 +101,9 @@ void note_step(struct sched *s)
     n->u.step.n_spans = s->batch.n_spans;
     n->u.step.n_outs = s->batch.n_outs;
     n->u.step.n_prompt_rows = s->n_prompt_rows;
-    n->u.step.n_queued = short_of(s->n_queued);
+    n->u.step.n_preempted = short_of((uint32_t)(s->n_preempted[0] + s->n_preempted[1] - s->noted));
+    s->noted = s->n_preempted[0] + s->n_preempted[1];
+    n->u.step.n_queued = short_of(tenants_n_queued(s->tenants));
     n->u.step.n_running = short_of(s->n_slots_held);
 }
 
@@ -109,4 +116,5 @@ void note_end(struct sched *s, const struct req *q, const struct err *e)
     n->u.end.queue_ns = q->watch.spent.ns[TIMING_queue];
     n->u.end.first_token_ns = q->first_token_ns ? q->first_token_ns - arrival(q) : 0;
     n->u.end.n_output = q->n_output;
+    n->u.end.n_cached = q->n_cached;
 }

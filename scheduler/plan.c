@@ -1,8 +1,9 @@
 /* One step's plan: which rows of which sequences run. Thread: engine.
  *
  * Every sequence that decodes has one row in every step (unless its consumer's ring is full). What the
- * token budget leaves goes to prefill, oldest request first, a prompt to its end before the next one's
- * begin, so that requests that come together get their first tokens one after the other. The budget is
+ * token budget leaves goes to prefill: of the tenant that was served least so far the oldest request
+ * first, a prompt to its end before the next one's begin, so that requests that come together get their first tokens one after the other. A sequence that
+ * computes again after a preemption counts as prefill. The budget is
  * max_batch_tokens, less where the cost model says that the step would pass its target; a request
  * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
  *
@@ -55,31 +56,47 @@ static void add_out(struct sched *s, struct seq *q, uint32_t row, uint32_t n_his
     o->job.given = given;
 }
 
-/* Puts n_rows rows of q into the step and gives them their slots. */
-static void add_span(struct sched *s, struct seq *q, uint32_t n_rows)
+/* The prompt's rows of this sequence are reported, each once: q->req->n_scored of them are. */
+static bool scores(const struct seq *q)
+{
+    return q->req->r->prompt_logprobs && q->choice == 0 && !q->forked && q->n_out == 0;
+}
+
+/* Puts n_rows rows of q into the step and gives them their slots. False: no frame for them. */
+static bool add_span(struct sched *s, struct seq *q, uint32_t n_rows)
 {
     struct batch *b = &s->batch;
     const struct request *r = q->req->r;
     DCHECK(n_rows >= 1 && q->n_kv + n_rows <= q->n_tok && b->n_rows + n_rows <= b->cap_rows);
-    if (kv_table_grow(&s->pool, &q->table, &q->req->claim, n_rows, &s->copy[s->n_copies]))
-        s->n_copies++;
-    b->span[b->n_spans] =
-        (struct batch_span){.row0 = b->n_rows,
-                            .n_rows = n_rows,
-                            .pos0 = q->n_kv,
-                            /* blocks of the groups of layers carry the same numbers */
-                            .table = {q->table.block, q->table.block}};
+    if (!kv_seq_grow(s->kv, &q->kv, n_rows, s->copy, &s->n_copies))
+        return false;
+    struct batch_span *span = &b->span[b->n_spans];
+    *span = (struct batch_span){.row0 = b->n_rows,
+                                .n_rows = n_rows,
+                                .pos0 = q->n_kv,
+                                .n_staged = q->n_staged,
+                                .finite = true};
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        span->table[g] = q->kv.t[g].phys;
     s->span_seq[b->n_spans++] = q;
     memcpy(b->token + b->n_rows, q->tokens + q->n_kv, n_rows * sizeof(int32_t));
-    if (r->prompt_logprobs && !seq_decodes(q)) {
-        for (uint32_t i = 0; i < n_rows && q->n_kv + i + 1 < r->n_prompt; i++)
-            add_out(s, q, b->n_rows + i, q->n_kv + i + 1, q->tokens[q->n_kv + i + 1]);
+    for (uint32_t i = 0; scores(q) && i < n_rows && q->n_kv + i + 1 < r->n_prompt; i++) {
+        uint32_t at = q->n_kv + i + 1;
+        if (at > q->req->n_scored)
+            add_out(s, q, b->n_rows + i, at, q->tokens[at]);
     }
     if (q->n_kv + n_rows == q->n_tok && seq_samples(q))
         add_out(s, q, b->n_rows + n_rows - 1, q->n_tok, -1);
     s->kv_read += cost_kv_read(q->n_kv, n_rows);
     b->n_rows += n_rows;
     q->n_fly = n_rows;
+    return true;
+}
+
+/* Who has rows in this step at all. */
+static bool takes_part(const struct seq *q)
+{
+    return q->granted && kv_seq_resident(&q->kv);
 }
 
 static void plan_decodes(struct sched *s, struct budget *left)
@@ -88,11 +105,11 @@ static void plan_decodes(struct sched *s, struct budget *left)
         struct seq *q = s->running[i];
         if (!seq_decodes(q))
             continue;
-        if (!ring_takes(s, q->req, q->req->token_bytes)) {
-            s->n_paused++;
+        s->n_decodes++;
+        q->paused = !ring_takes(s, q->req, q->req->token_bytes);
+        s->n_paused += q->paused;
+        if (q->paused || !takes_part(q) || !add_span(s, q, 1))
             continue;
-        }
-        add_span(s, q, 1);
         s->n_prompt_rows += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
         left->n_rows--;
         left->n_outs--;
@@ -104,12 +121,18 @@ static void plan_decodes(struct sched *s, struct budget *left)
 static uint32_t scored_rows(struct sched *s, struct seq *q, uint32_t n_rows, uint32_t n_outs)
 {
     const struct req *req = q->req;
+    uint32_t n_known = req->n_scored > q->n_kv ? req->n_scored - q->n_kv : 0; /* computed again */
+    if (n_rows <= n_known)
+        return n_rows;
+    n_rows -= n_known;
     uint32_t room = byte_ring_room(&req->r->ring), kept = req->end_bytes + req->token_bytes;
     uint32_t most = room > kept ? (room - kept) / req->prompt_bytes : 0;
     if (n_outs < most)
         most = n_outs;
     n_rows = n_rows < most ? n_rows : most;
-    return n_rows > 0 && ring_takes(s, q->req, n_rows * req->prompt_bytes) ? n_rows : 0;
+    if (n_rows == 0 || !ring_takes(s, q->req, n_rows * req->prompt_bytes))
+        return n_known;
+    return n_known + n_rows;
 }
 
 static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *left)
@@ -124,32 +147,57 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
     }
     n = n < most ? n : most;
     bool granted = n > 0;
-    if (n > 0 && q->req->r->prompt_logprobs)
+    if (n > 0 && scores(q))
         n = scored_rows(s, q, n, left->n_outs);
     /* The last row samples: it needs an output and room for its event, else it waits. */
     if (n > 0 && q->n_kv + n == q->n_tok && seq_samples(q) &&
         (left->n_outs < 1 || !ring_takes(s, q->req, q->req->token_bytes)))
         n--;
-    s->n_paused += granted && n == 0;
+    q->paused = granted && n == 0;
+    s->n_paused += q->paused;
     return n;
+}
+
+/* Its next rows, if any. */
+static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
+{
+    uint32_t n = chunk_rows(s, q, left);
+    uint32_t outs_before = s->batch.n_outs;
+    if (n == 0 || !add_span(s, q, n))
+        return;
+    left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
+    left->n_rows -= n;
+    s->n_prompt_rows += n;
+    left->n_outs -= s->batch.n_outs - outs_before;
+    left->prefills = true;
+}
+
+/* The sequence whose prompt is next: of the tenant that was served least, the oldest. */
+static struct seq *next_prefill(const struct sched *s, uint64_t pass)
+{
+    struct seq *best = NULL;
+    uint64_t least = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct seq *q = s->running[i];
+        if (q->pass == pass || seq_decodes(q) || q->n_fly > 0 || !takes_part(q))
+            continue;
+        uint64_t served = tenant_counter(s->tenants, q->req->r->tenant);
+        if (!best || served < least) {
+            best = q;
+            least = served;
+        }
+    }
+    return best;
 }
 
 static void plan_prefills(struct sched *s, struct budget *left)
 {
-    for (uint32_t i = 0; i < s->n_running && left->n_rows > 0; i++) {
-        struct seq *q = s->running[i];
-        if (seq_decodes(q))
-            continue;
-        uint32_t n = chunk_rows(s, q, left);
-        if (n == 0)
-            continue;
-        uint32_t outs_before = s->batch.n_outs;
-        left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
-        add_span(s, q, n);
-        left->n_rows -= n;
-        s->n_prompt_rows += n;
-        left->n_outs -= s->batch.n_outs - outs_before;
-        left->prefills = true;
+    struct seq *q;
+    if (s->n_decodes == s->n_running)
+        return;
+    while (left->n_rows > 0 && (q = next_prefill(s, s->batch.step)) != NULL) {
+        q->pass = s->batch.step;
+        plan_prefill(s, q, left);
     }
 }
 
@@ -158,13 +206,14 @@ void plan_step(struct sched *s)
     batch_clear(&s->batch);
     s->batch.step++;
     s->n_copies = 0;
-    s->n_paused = 0;
+    s->n_paused = s->n_decodes = 0;
     s->kv_read = 0;
     s->n_prompt_rows = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,
                           .n_outs = s->max_outs,
                           .ns = (double)s->target_ns,
-                          .unlimited = s->n_running == 1 && s->n_queued == 0};
+                          .unlimited = s->n_running == 1 && s->n_parked == 0 &&
+                                       tenants_n_queued(s->tenants) == 0};
     plan_decodes(s, &left);
     plan_prefills(s, &left);
 }

@@ -50,11 +50,19 @@ static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hi
     return cut;
 }
 
-static void refuse_nan(struct sched *s, struct seq *q)
+static void refuse_logits(struct sched *s, struct seq *q)
 {
     struct err e;
     err_set(&e, ERR_NUMERIC, "logits at position %u of choice %u are not finite", q->n_kv,
             q->choice);
+    req_end(s, q->req, &e);
+}
+
+static void refuse_kv(struct sched *s, struct seq *q, const struct batch_span *span)
+{
+    struct err e;
+    err_set(&e, ERR_NUMERIC, "keys or values at positions %u to %u of choice %u are not finite",
+            span->pos0, span->pos0 + span->n_rows - 1, q->choice);
     req_end(s, q->req, &e);
 }
 
@@ -64,6 +72,7 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
     q->tokens[q->n_tok++] = job->token;
     q->n_out++;
     q->req->n_output++;
+    tenant_charge(s->tenants, r->tenant, 0, 0, 1);
     gauges_token(s, q);
     bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token);
     bool last = stops || q->n_out == r->max_tokens;
@@ -76,21 +85,53 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
         running_finish(s, q, reason, cut.stop_index, stops ? job->token : -1);
 }
 
-/* Counts what the step computed; its rows are KV now. */
+/* Rows of the first choice that are computed for the first time and belong to the prompt. */
+static uint32_t prompt_rows(const struct seq *q, const struct batch_span *span)
+{
+    uint32_t n_prompt = q->req->r->n_prompt, end = span->pos0 + span->n_rows;
+    if (q->choice > 0 || span->pos0 >= n_prompt)
+        return 0;
+    return (end < n_prompt ? end : n_prompt) - span->pos0;
+}
+
+/* What the step computed is KV now, unless a staged block could not be read. */
+static void commit_span(struct sched *s, struct seq *q, const struct batch_span *span)
+{
+    if (span->lost) {
+        kv_seq_undo(s->kv, &q->kv);
+        q->kv.lost = s->has_lost = true;
+        q->n_fly = 0;
+        return;
+    }
+    q->n_kv += q->n_fly;
+    q->n_fly = 0;
+    kv_seq_retire(s->kv, &q->kv, q->tokens, span->finite && !q->nan);
+    uint32_t n_prompt = prompt_rows(q, span);
+    if (n_prompt > 0)
+        tenant_charge(s->tenants, q->req->r->tenant, n_prompt, 0, 0);
+}
+
 static void commit_spans(struct sched *s)
 {
+    for (uint32_t i = 0; i < s->batch.n_outs; i++)
+        s->out_seq[i]->nan |= s->batch.out[i].job.token < 0;
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
         struct seq *q = s->span_seq[i];
-        q->n_kv += q->n_fly;
-        q->n_fly = 0;
+        commit_span(s, q, &s->batch.span[i]);
         q->step = s->batch.step;
         q->used_ns = s->now_ns;
-        kv_table_retire(&s->pool, &q->table);
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = s->step_ns;
         stopwatch_step(&q->req->watch, s->batch.step, s->step_ns, s->now_ns,
                        q->req->first_token_ns != 0);
     }
+    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
+        struct seq *q = s->span_seq[i];
+        if (!s->batch.span[i].finite && q->state == SEQ_LIVE && !q->kv.lost)
+            refuse_kv(s, q, &s->batch.span[i]);
+    }
+    if (s->n_prompt_rows > 0)
+        s->epoch++; /* somebody may wait for these blocks */
 }
 
 /* A prompt that is wholly computed and samples nothing itself: it forks, or was only to be scored. */
@@ -102,9 +143,13 @@ static void end_prompt(struct sched *s, struct seq *q)
             running_finish(s, &req->seq[i], FINISH_LENGTH, -1, -1);
         return;
     }
-    req_fork(req, &s->pool);
-    for (uint32_t i = 1; i < req->r->n_choices; i++)
+    req_fork(req, s->kv);
+    if (req->reserves)
+        room_split_claim(s, req);
+    for (uint32_t i = 1; i < req->r->n_choices; i++) {
+        memory_count_staged(s, &req->seq[i]);
         running_insert(s, &req->seq[i]);
+    }
 }
 
 void retire_step(struct sched *s)
@@ -113,10 +158,10 @@ void retire_step(struct sched *s)
     for (uint32_t i = 0; i < s->batch.n_outs; i++) {
         struct seq *q = s->out_seq[i];
         const struct sample_job *job = &s->batch.out[i].job;
-        if (q->state != SEQ_LIVE)
-            continue; /* its request ended with an earlier row of this step */
+        if (q->state != SEQ_LIVE || q->kv.lost)
+            continue; /* its request ended with an earlier row of this step, or the row is void */
         if (job->token < 0)
-            refuse_nan(s, q);
+            refuse_logits(s, q);
         else if (job->given >= 0)
             emit_prompt(s, q->req, job);
         else
@@ -132,10 +177,8 @@ void retire_step(struct sched *s)
 void retire_failed(struct sched *s, const struct err *e)
 {
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        struct seq *q = s->span_seq[i];
-        q->n_kv += q->n_fly;
-        q->n_fly = 0;
-        kv_table_retire(&s->pool, &q->table);
+        kv_seq_undo(s->kv, &s->span_seq[i]->kv);
+        s->span_seq[i]->n_fly = 0;
     }
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
         if (s->span_seq[i]->req->state == REQ_RUNNING)

@@ -5,18 +5,11 @@
 
 #include "base/check.h"
 
-static bool older(const struct seq *a, const struct seq *b)
-{
-    if (a->req->ticket != b->req->ticket)
-        return a->req->ticket < b->req->ticket;
-    return a->choice < b->choice;
-}
-
 void running_insert(struct sched *s, struct seq *q)
 {
     CHECK(q->state == SEQ_LIVE && s->n_running < 2 * s->limits.max_running);
     uint32_t i = s->n_running++;
-    for (; i > 0 && older(q, s->running[i - 1]); i--)
+    for (; i > 0 && seq_older(q, s->running[i - 1]); i--)
         s->running[i] = s->running[i - 1];
     s->running[i] = q;
 }
@@ -36,9 +29,15 @@ void running_compact(struct sched *s)
 
 static void release_seq(struct sched *s, struct seq *q)
 {
-    seq_finish(q, &s->pool);
+    if (q->state == SEQ_PARKED)
+        park_remove(s, q);
+    if (q->n_out > 0)
+        lengths_add(&s->lengths, q->n_out);
+    seq_finish(q, s->kv);
+    tenant_stop(s->tenants, q->req->r->tenant, 1);
     s->n_slots_held--;
     s->has_ended = true;
+    s->epoch++;
 }
 
 static void leave_active(struct sched *s, struct req *q)
@@ -63,6 +62,8 @@ void req_end(struct sched *s, struct req *q, const struct err *e)
         }
         leave_active(s, q);
     }
+    uint64_t n_asked = (uint64_t)q->r->max_tokens * q->r->n_choices;
+    tenant_refund(s->tenants, q->r->tenant, n_asked - q->n_output);
     req_set_state(q, REQ_DONE);
     gauges_end(s, q, e);
     note_end(s, q, e);
@@ -73,8 +74,8 @@ void req_end_all(struct sched *s, const struct err *e)
 {
     while (s->active)
         req_end(s, s->active, e);
-    while (s->queue_head)
-        req_end(s, s->queue_head, e);
+    while (s->queue)
+        req_end(s, s->queue, e);
 }
 
 void running_finish(struct sched *s, struct seq *q, enum finish_reason reason, int stop_index,
@@ -90,40 +91,56 @@ void running_finish(struct sched *s, struct seq *q, enum finish_reason reason, i
 
 static void audit_seq(const struct sched *s, const struct seq *q)
 {
-    CHECKF(q->n_kv + q->n_fly <= q->n_tok && q->n_kv == q->table.n_retired &&
-               q->n_kv + q->n_fly == q->table.n_tokens,
-           "choice %u: n_kv %u, n_fly %u, n_tok %u, table %u", q->choice, q->n_kv, q->n_fly,
-           q->n_tok, q->table.n_tokens);
-    if (q->state == SEQ_LIVE && q->n_fly == 0)
+    const struct kv_seq *kv = &q->kv;
+    CHECKF(q->n_kv + q->n_fly <= q->n_tok && q->n_kv == kv->n_retired &&
+               q->n_kv + q->n_fly == kv->n_tokens,
+           "choice %u: n_kv %u, n_fly %u, n_tok %u, its blocks hold %u", q->choice, q->n_kv,
+           q->n_fly, q->n_tok, kv->n_tokens);
+    if (q->n_fly == 0)
         CHECKF(q->n_kv < q->n_tok, "choice %u runs with nothing to do", q->choice);
-    CHECK(q->n_tok <= q->req->r->n_prompt + q->req->r->max_tokens && s->n_running > 0);
+    CHECK(q->n_tok <= q->req->r->n_prompt + q->req->r->max_tokens);
+    CHECK(kv->runs == (q->state == SEQ_LIVE));
+    CHECKF(q->n_staged <= s->be->limits.max_staged, "%u staged blocks, the backend takes %u",
+           q->n_staged, s->be->limits.max_staged);
 }
 
-void sched_audit(struct sched *s)
+static void audit_active(const struct sched *s)
 {
-    struct err e;
-    CHECKF(kv_audit(&s->pool, &e) == OK, "%s", e.text);
-    uint32_t n_queued = 0, n_held = 0, n_live = 0;
-    for (const struct req *q = s->queue_head; q; q = q->next) {
-        CHECK(q->state == REQ_QUEUED && !q->seq);
-        n_queued++;
-    }
+    uint32_t n_held = 0, n_live = 0, n_parked = 0;
     for (const struct req *q = s->active; q; q = q->next) {
         CHECK(q->state == REQ_RUNNING && q->n_live > 0);
         for (uint32_t i = 0; i < q->r->n_choices; i++) {
             const struct seq *seq = &q->seq[i];
             n_held += seq->state != SEQ_DONE;
             n_live += seq->state == SEQ_LIVE;
-            if (seq->state == SEQ_LIVE)
+            n_parked += seq->state == SEQ_PARKED;
+            if (seq->state == SEQ_LIVE || seq->state == SEQ_PARKED)
                 audit_seq(s, seq);
         }
     }
-    CHECKF(n_queued == s->n_queued && n_held == s->n_slots_held, "queued %u/%u, held %u/%u",
-           n_queued, s->n_queued, n_held, s->n_slots_held);
+    CHECKF(n_held == s->n_slots_held && n_parked == s->n_parked, "held %u/%u, parked %u/%u", n_held,
+           s->n_slots_held, n_parked, s->n_parked);
     CHECK(n_held <= s->limits.max_running);
-    if (!s->has_ended) {
-        CHECKF(n_live == s->n_running, "%u live sequences, %u in the batch", n_live, s->n_running);
-        for (uint32_t i = 1; i < s->n_running; i++)
-            CHECKF(older(s->running[i - 1], s->running[i]), "running batch out of order at %u", i);
+    for (uint32_t i = 1; i < s->n_parked; i++)
+        CHECKF(seq_older(s->parked[i - 1], s->parked[i]), "parked out of order at %u", i);
+    if (s->has_ended)
+        return;
+    CHECKF(n_live == s->n_running, "%u live sequences, %u in the batch", n_live, s->n_running);
+    for (uint32_t i = 1; i < s->n_running; i++)
+        CHECKF(seq_older(s->running[i - 1], s->running[i]), "running batch out of order at %u", i);
+}
+
+void sched_audit(struct sched *s)
+{
+    struct err e;
+    uint32_t n_queued = 0;
+    CHECKF(kv_cache_audit(s->kv, &e) == OK, "%s", e.text);
+    tenants_audit(s->tenants);
+    for (const struct req *q = s->queue; q; q = q->next) {
+        CHECK(q->state == REQ_QUEUED);
+        n_queued++;
     }
+    CHECKF(n_queued == tenants_n_queued(s->tenants), "queued %u, counted %u", n_queued,
+           tenants_n_queued(s->tenants));
+    audit_active(s);
 }

@@ -1,8 +1,8 @@
 /* State of the scheduler, for the files of this folder only (and their tests).
  *
- * Other threads touch the inbox and the atomics of `door`; everything else belongs to the engine
- * thread. A turn (step.c): drain the inbox, end what was cancelled or is too late, admit, plan, run,
- * retire, wake consumers. */
+ * Other threads touch the inbox, the atomics of `door` and the gate of `tenants`; everything else
+ * belongs to the engine thread. A turn (step.c): drain the inbox, take finished copies, end what was
+ * cancelled or is too late, make room, admit, plan, run, retire, wake consumers. */
 #ifndef SCHEDULER_SCHED_H
 #define SCHEDULER_SCHED_H
 
@@ -14,16 +14,35 @@
 #include "scheduler/scheduler.h"
 #include "scheduler/seq.h"
 #include "scheduler/snapshot.h"
+#include "scheduler/tenant.h"
 
 enum {
     SCHED_BYPASS_MAX = 16, /* smaller requests that may pass the head of the queue */
     SCHED_BYPASS_SCAN = 64, /* requests behind a head that doesn't fit that are looked at */
+    SCHED_SHARE_LOOKS =
+        16, /* requests a turn that look again whether the shared blocks are there */
     SCHED_ADMIT_MAX = 64, /* admissions a turn: each allocates */
     SCHED_MIN_CHUNK = 16, /* prefill rows that go in whatever the cost model says */
     SCHED_PRIOR_ROWS = 64, /* rows that are taken to fill the step target at first */
     SCHED_BROKEN_AFTER = 3, /* failed steps in a row */
     SCHED_RETRY_MAX_S = 60,
-    SCHED_IDLE_MS = 1000 /* longest sleep: the heartbeat's period */
+    SCHED_IDLE_MS = 1000, /* longest sleep: the heartbeat's period */
+    SCHED_HORIZON = 32, /* rows ahead that admission keeps room for, per running sequence */
+    SCHED_RESUME_ROWS = 64, /* rows that a parked sequence finds room for when it comes back */
+    SCHED_SPILL_TURN = 8, /* blocks a turn that are copied to a tier ahead of time */
+    SCHED_PAGE_TURN =
+        8, /* blocks that a sequence larger than the arena pages out beyond its need */
+    SCHED_PREEMPT_MOST =
+        2, /* who was preempted so often is a victim only when nobody else is left */
+    SCHED_NEARLY_DONE = 8, /* the same for who has so few tokens to go */
+    SCHED_AGE_MS = 30000, /* a queued request rises one priority class in this time */
+    SCHED_LENGTHS = 24 /* buckets of output lengths, powers of two halved once */
+};
+
+/* Output lengths of requests that ended: what a running one will likely still take. */
+struct lengths {
+    double weight[SCHED_LENGTHS]; /* decayed counts */
+    double sum;
 };
 
 /* What any thread may touch. */
@@ -33,8 +52,8 @@ struct sched_door {
     atomic_uint n_open; /* sequences that the last turn left room for; 0 while any waits */
     atomic_uint n_submitting; /* threads inside sched_submit */
     atomic_uint n_cancels; /* bumped by sched_cancel after it set a flag */
+    atomic_uint_fast64_t prefill_ns; /* a thousand prompt tokens, measured; 0: not known yet */
     _Atomic(struct sched_ask *) asks; /* newest first; see snapshot.h */
-    atomic_uint_fast64_t drain_ns; /* mean time between two departures from the queue */
     atomic_bool draining, stopping, broken, idle;
     atomic_uint n_running, blocks_free;
     atomic_uint_fast64_t n_steps, heartbeat_ns, slots_allocated, slots_written;
@@ -54,21 +73,43 @@ struct sched {
     struct sched_door door;
 
     /* engine thread */
-    struct kv_pool pool;
-    struct req *queue_head, *queue_tail; /* in order of arrival */
+    struct kv_cache *kv;
+    struct kv_layout layout;
+    struct sched_memory memory;
+    uint32_t n_blocks; /* frames of all groups */
+    uint32_t n_frames[KV_MAX_GROUPS], n_slots_total[KV_MAX_GROUPS]; /* arena; both tiers */
+    struct tenants
+        *tenants; /* the queue, and the gate before it; limits.tenants or `own_tenants` */
+    struct tenants *own_tenants; /* owns, or NULL */
     struct req *active; /* running requests, in no order */
-    uint64_t next_deadline_ns; /* no queued request's deadline is earlier; 0 = none */
+    struct req *queue; /* queued requests, in no order */
     uint32_t seen_cancels;
-    uint64_t n_tickets;
-    uint32_t n_queued;
+    uint64_t n_arrivals, n_tickets;
     struct seq **running; /* owns [max_running]: SEQ_LIVE ones, oldest request first */
     uint32_t n_running;
     bool has_ended; /* running holds sequences that are done */
     uint32_t n_paused; /* sequences that the last plan left out for a full ring */
+    uint32_t n_decodes; /* sequences that lacked one row */
     uint32_t n_slots_held; /* of max_running: all sequences of running requests not yet done */
+    struct seq **parked; /* owns [max_running]: SEQ_PARKED ones, oldest first */
+    uint32_t n_parked;
+    uint64_t epoch; /* grows when what did not fit may fit now; from 1 on */
+    bool tight; /* from a preemption until room is ample again: nobody is admitted */
+    bool preempts; /* this turn has parked somebody */
+    bool moved; /* this turn a sequence was parked, came back, or a copy ended */
+    uint32_t n_stalled; /* running sequences that this turn's room doesn't cover */
+    bool has_lost; /* a copy failed: a running sequence may have lost a block */
+    uint32_t n_copies_out; /* copies handed to the tier */
+    uint64_t n_bytes[2], seen_bytes[2]; /* copied to and from the tiers; of them in the metrics */
+    uint32_t last_room[KV_MAX_GROUPS];
+    struct kv_need next_need; /* frames that this turn's rows can take */
+    struct kv_need horizon; /* while admitting: what running sequences will likely take soon */
+    uint64_t seen_epoch, seen_arrivals; /* epoch and n_arrivals of the last pass over the queue */
+    struct lengths lengths;
+    uint64_t n_preempted[2]; /* by enum preempt_how */
+    uint64_t noted; /* of them in the journal */
+    struct kv_stats seen; /* what the counters in the metrics stand at */
     struct req *dirty;
-    uint64_t last_depart_ns;
-    bool was_waiting; /* at last_depart_ns */
     uint32_t n_failed_steps;
     struct journal journal;
 
@@ -83,7 +124,7 @@ struct sched {
     uint32_t n_gaps;
     struct seq **span_seq; /* owns [max_running]: whose span */
     struct seq **out_seq; /* owns [max_outs] */
-    struct kv_copy *copy; /* owns [max_running] */
+    struct kv_copy *copy; /* owns [(max_running + 1) * KV_MAX_GROUPS] */
     uint32_t n_copies;
     struct cost cost;
     char *text; /* owns: scratch of retire */
@@ -91,11 +132,55 @@ struct sched {
     uint32_t text_cap;
 };
 
+enum preempt_how { PREEMPT_SWAP, PREEMPT_RECOMPUTE };
+
 /* ---- admit.c ---- */
 void queue_push(struct sched *s, struct req *q);
 void queue_remove(struct sched *s, struct req *q);
 void admit_all(struct sched *s);
 void admit_expire(struct sched *s); /* ends queued requests whose deadline has passed */
+
+/* ---- room.c ---- */
+/* Blocks that a request comes to hold at most, all choices, in each group. False: it can never run, for
+ * the reason in e. Any thread. */
+bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_choices,
+                bool reserves, struct kv_need *worst, struct err *e);
+/* Larger than the arena: cold blocks are read from the tiers in each step. Any thread. */
+bool room_oversize(const struct sched *s, uint32_t n_positions);
+/* After a fork: hands each choice its part of what was promised to the first for all of them. */
+void room_split_claim(struct sched *s, struct req *q);
+/* Frames that q takes from now on until it holds n_positions, beyond those promised to it. */
+struct kv_need room_growth(const struct sched *s, const struct seq *q, uint32_t n_positions);
+/* What the running sequences will likely take within SCHED_HORIZON rows. */
+struct kv_need room_horizon(const struct sched *s);
+/* Positions that q likely holds n_rows rows from now. */
+uint32_t room_positions(const struct sched *s, const struct seq *q, uint32_t n_rows);
+bool room_covers(const struct sched *s, const struct kv_need *a, const struct kv_need *b);
+struct kv_need room_add(struct kv_need a, struct kv_need b);
+/* Frames kept free when sequences are let in: high = after a preemption. */
+struct kv_need room_watermark(const struct sched *s, bool high);
+void lengths_add(struct lengths *l, uint32_t n_out);
+uint32_t lengths_quantile(const struct lengths *l, double part); /* 0: nothing known */
+
+/* ---- memory.c ---- */
+/* Marks who has room for its next rows; parks sequences, youngest first, until the others have; brings
+ * parked ones back; spills cold blocks ahead of time. */
+void memory_turn(struct sched *s);
+void memory_copies_done(struct sched *s);
+void memory_copies_start(struct sched *s);
+uint32_t memory_spill(struct sched *s, struct seq *q, uint32_t n_most); /* queues copies */
+void memory_count_staged(const struct sched *s, struct seq *q);
+
+/* ---- park.c ---- */
+void park_insert(struct sched *s, struct seq *q);
+void park_remove(struct sched *s, struct seq *q);
+uint32_t park_blocks(const struct seq *q); /* that it holds, all groups */
+/* Of its blocks, those that stay in the tiers while it runs: 0 unless it is larger than the arena. */
+uint32_t park_paged(const struct sched *s, const struct seq *q);
+/* Takes the blocks of a running sequence away. */
+void park_seq(struct sched *s, struct seq *q);
+void park_drop(struct sched *s, struct seq *q); /* a parked one holds nothing any more */
+void park_resume(struct sched *s); /* lets parked ones come back while there is room */
 
 /* ---- plan.c ---- */
 /* Fills batch, span_seq, out_seq and copy from the running sequences. No clock, no allocation. */
@@ -145,6 +230,8 @@ void gauges_publish(struct sched *s); /* counts that other threads read; once a 
 void gauges_step(struct sched *s); /* after a step */
 void gauges_token(struct sched *s, struct seq *q);
 void gauges_end(struct sched *s, const struct req *q, const struct err *e);
+void gauges_preempted(struct sched *s, enum preempt_how how);
+void gauges_admitted(struct sched *s, const struct req *q);
 void gauges_rejected(struct sched *s); /* any thread: the queue was full */
 
 #endif

@@ -36,15 +36,36 @@ static void alloc_step(struct sched *s)
     s->running = mem_zalloc(mem_mul(2 * (size_t)n, sizeof(*s->running)));
     s->span_seq = mem_zalloc(mem_mul(n, sizeof(*s->span_seq)));
     s->out_seq = mem_zalloc(mem_mul(s->max_outs, sizeof(*s->out_seq)));
-    s->copy = mem_zalloc(mem_mul((size_t)n + 1, sizeof(*s->copy)));
+    s->parked = mem_zalloc(mem_mul(n, sizeof(*s->parked)));
+    s->copy = mem_zalloc(mem_mul(((size_t)n + 1) * KV_MAX_GROUPS, sizeof(*s->copy)));
     batch_init(&s->batch, s->limits.max_batch_tokens, n, s->max_outs);
     s->text_cap = s->tok ? 2 * detok_bound(s->tok) : 0;
     s->text = mem_alloc(s->text_cap);
     s->text_scanned = mem_alloc(s->text_cap + 2 * STOP_MAX_BYTES);
 }
 
-enum status sched_new(const struct sched_limits *limits, struct backend *be, struct kv_arena *arena,
-                      const struct kv_layout *layout, const struct tokenizer *tok,
+static void init_cache(struct sched *s)
+{
+    const struct sched_memory *m = &s->memory;
+    struct kv_options o = {.layout = &s->layout,
+                           .max_jobs = m->tier_ops ? m->max_jobs : 0,
+                           .prefix = m->prefix,
+                           .secret = {m->secret[0], m->secret[1]},
+                           .key_bits = m->key_bits ? m->key_bits : 128};
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        const struct kv_arena_group *a = &m->arena->group[g];
+        o.n_frames[g] = s->n_frames[g] = a->n_frames;
+        o.n_host[g] = m->tier_ops ? a->n_host : 0;
+        o.n_file[g] = m->tier_ops ? m->n_file[g] : 0;
+        s->n_slots_total[g] = o.n_host[g] + o.n_file[g];
+        s->n_blocks += a->n_frames;
+        o.max_pending += a->n_frames;
+    }
+    s->kv = kv_cache_new(&o);
+}
+
+enum status sched_new(const struct sched_limits *limits, struct backend *be,
+                      const struct sched_memory *memory, const struct tokenizer *tok,
                       struct metrics *metrics, struct sched **out, struct err *e)
 {
     enum status st = check_limits(limits, &be->limits, e);
@@ -59,13 +80,19 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be, str
     s->be = be;
     s->tok = tok;
     s->metrics = metrics;
+    s->memory = *memory;
+    s->layout = *memory->layout;
     s->max_outs = be->limits.max_outs < limits->max_batch_tokens ? be->limits.max_outs
                                                                  : limits->max_batch_tokens;
     s->target_ns = limits->step_target_ms * NS_PER_MS;
     s->door.inbox = inbox;
+    s->epoch = 1;
     atomic_store(&s->door.n_open, limits->max_running);
     atomic_store(&s->door.heartbeat_ns, clock_ns());
-    kv_pool_init(&s->pool, arena->group[0].n_frames, layout->n_slots);
+    init_cache(s);
+    if (!limits->tenants)
+        s->own_tenants = tenants_new(SCHED_AGE_MS * NS_PER_MS, limits->max_running, 0, 0);
+    s->tenants = limits->tenants ? limits->tenants : s->own_tenants;
     cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
     alloc_step(s);
     notes_init(s);
@@ -82,10 +109,13 @@ void sched_free(struct sched *s)
     CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
     step_forget(s);
     journal_release(&s->journal);
-    kv_pool_release(&s->pool);
+    memory_copies_done(s);
+    kv_cache_free(s->kv);
+    tenants_free(s->own_tenants);
     batch_release(&s->batch);
     mpsc_free(s->door.inbox);
     mem_free(s->running);
+    mem_free(s->parked);
     mem_free(s->span_seq);
     mem_free(s->out_seq);
     mem_free(s->copy);
@@ -96,13 +126,14 @@ void sched_free(struct sched *s)
 
 bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens)
 {
-    uint32_t limit = s->limits.max_context, n_slots = s->pool.n_slots;
+    uint32_t limit = s->limits.max_context;
+    struct kv_need worst;
     if (n_prompt < 1 || n_choices < 1 || n_prompt >= limit)
         return false;
     uint32_t low = 0, high = limit - n_prompt; /* low fits, or is 0 */
     while (low < high) {
         uint32_t mid = low + (high - low + 1) / 2;
-        if (req_blocks_worst(n_prompt, mid, n_choices, n_slots) <= s->pool.n_blocks)
+        if (room_worst(s, n_prompt, mid, n_choices, false, &worst, NULL))
             low = mid;
         else
             high = mid - 1;
@@ -137,14 +168,11 @@ static enum status check_request(const struct sched *s, const struct request *r,
                              "is %u",
                              r->n_prompt, r->max_tokens, (unsigned long long)n_positions,
                              s->limits.max_context);
-    uint64_t worst = req_blocks_worst(r->n_prompt, r->max_tokens, r->n_choices, s->pool.n_slots);
-    if (worst > s->pool.n_blocks)
-        return err_set_field(
-            e, ERR_CONTEXT_LENGTH, "prompt", "context_length_exceeded",
-            "prompt of %u tokens, max_tokens %u and n %u need %llu KV blocks of %u "
-            "tokens, there are %u",
-            r->n_prompt, r->max_tokens, r->n_choices, (unsigned long long)worst, s->pool.n_slots,
-            s->pool.n_blocks);
+    struct kv_need worst;
+    if (!room_worst(s, r->n_prompt, r->max_tokens, r->n_choices, r->reserve, &worst, e))
+        return ERR_CONTEXT_LENGTH;
+    if (r->tenant >= TENANT_MAX)
+        return err_set(e, ERR_INTERNAL, "tenant %u, there are %d", r->tenant, TENANT_MAX);
     uint32_t ring = request_ring_bytes(r, s->tok);
     if (r->ring.cap < ring)
         return err_set(e, ERR_INTERNAL, "event ring of %u bytes, the request needs %u", r->ring.cap,
@@ -152,18 +180,47 @@ static enum status check_request(const struct sched *s, const struct request *r,
     return check_tokens(s, r, e);
 }
 
-static uint32_t retry_after_s(const struct sched *s, uint32_t n_waiting)
+static enum status refuse_full(struct sched *s, uint32_t n_before, uint32_t *retry_s, struct err *e)
 {
-    uint64_t ns = s->door.drain_ns * (uint64_t)n_waiting;
-    uint64_t seconds = (ns + NS_PER_S - 1) / NS_PER_S;
-    if (seconds < 1)
-        return 1;
-    return seconds < SCHED_RETRY_MAX_S ? (uint32_t)seconds : SCHED_RETRY_MAX_S;
+    gauges_rejected(s);
+    *retry_s = tenants_retry_s(s->tenants, n_before);
+    return err_set(e, ERR_QUEUE_FULL, "%u requests are waiting, the limit is %u", n_before,
+                   s->limits.max_queued);
+}
+
+/* Past the tenants' gate; the door counts the request already. */
+static enum status enter(struct sched *s, struct request *r, uint32_t n_before, uint32_t *retry_s,
+                         struct err *e)
+{
+    const struct tenant_ask ask = {.tenant = r->tenant,
+                                   .priority = r->priority,
+                                   .n_tokens = r->n_prompt,
+                                   .n_output = (uint64_t)r->max_tokens * r->n_choices,
+                                   .n_open = atomic_load(&s->door.n_open),
+                                   .now_ns = clock_ns(),
+                                   .deadline_ns = r->deadline_ns,
+                                   .prefill_ns_token = atomic_load(&s->door.prefill_ns) / 1e3};
+    enum status st = tenant_enter(s->tenants, &ask, retry_s, e);
+    if (st != OK) {
+        gauges_rejected(s);
+        return st;
+    }
+    struct req *q = req_new(r, s->tok);
+    note_prints(s, q);
+    q->reserves = r->reserve || s->limits.reserve == SCHED_RESERVE_MAX ||
+                  s->limits.preempt == SCHED_PREEMPT_NEVER;
+    if (mpsc_push(s->door.inbox, q))
+        return OK;
+    req_free(q);
+    tenant_retract(s->tenants, &ask);
+    return refuse_full(s, n_before, retry_s, e);
 }
 
 static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s, struct err *e)
 {
     struct sched_door *d = &s->door;
+    uint32_t unused;
+    retry_s = retry_s ? retry_s : &unused;
     if (atomic_load(&d->draining))
         return err_set(e, ERR_DRAINING, "the server is shutting down");
     if (atomic_load(&d->broken))
@@ -172,19 +229,13 @@ static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s,
     if (st != OK)
         return st;
     uint32_t n_before = atomic_fetch_add(&d->n_waiting, 1);
-    if (n_before < s->limits.max_queued + atomic_load(&d->n_open)) {
-        struct req *q = req_new(r, s->tok, s->pool.n_slots);
-        note_prints(s, q);
-        if (mpsc_push(d->inbox, q))
-            return OK;
-        req_free(q);
-    }
-    atomic_fetch_sub(&d->n_waiting, 1);
-    gauges_rejected(s);
-    if (retry_s)
-        *retry_s = retry_after_s(s, n_before);
-    return err_set(e, ERR_QUEUE_FULL, "%u requests are waiting, the limit is %u", n_before,
-                   s->limits.max_queued);
+    if (n_before < s->limits.max_queued + atomic_load(&d->n_open))
+        st = enter(s, r, n_before, retry_s, e);
+    else
+        st = refuse_full(s, n_before, retry_s, e);
+    if (st != OK)
+        atomic_fetch_sub(&d->n_waiting, 1);
+    return st;
 }
 
 enum status sched_submit(struct sched *s, struct request *r, uint32_t *retry_s, struct err *e)
@@ -208,6 +259,11 @@ void sched_resume(struct sched *s, struct request *r)
     mpsc_wake(s->door.inbox);
 }
 
+void sched_wake(struct sched *s)
+{
+    mpsc_wake(s->door.inbox);
+}
+
 void sched_drain(struct sched *s)
 {
     atomic_store(&s->door.draining, true);
@@ -219,7 +275,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
     *out = (struct sched_stats){
         .n_running = atomic_load(&d->n_running),
         .n_waiting = atomic_load(&d->n_waiting),
-        .blocks_total = s->pool.n_blocks,
+        .blocks_total = s->n_blocks,
         .blocks_free = atomic_load(&d->blocks_free),
         .slots_allocated = atomic_load(&d->slots_allocated),
         .slots_written = atomic_load(&d->slots_written),

@@ -11,11 +11,28 @@
 #include "engine/backend.h"
 #include "engine/text/text.h"
 #include "kvpool/arena.h"
+#include "kvpool/cache.h"
+#include "kvpool/tier.h"
 #include "scheduler/request.h"
 
 struct settings;
 struct sched;
 struct tenants;
+
+/* How much room a request must find before it starts. */
+enum sched_reserve {
+    SCHED_RESERVE_QUANTILE, /* its prompt, and what those that run will soon take, by lengths seen */
+    SCHED_RESERVE_NONE, /* its prompt */
+    SCHED_RESERVE_MAX /* its worst case, promised: nothing is ever preempted */
+};
+
+/* What becomes of a sequence whose blocks others need. */
+enum sched_preempt {
+    SCHED_PREEMPT_AUTO, /* the cheaper one by measured costs */
+    SCHED_PREEMPT_SWAP, /* its blocks go to a tier; computed again only when the tiers are full */
+    SCHED_PREEMPT_RECOMPUTE,
+    SCHED_PREEMPT_NEVER /* as SCHED_RESERVE_MAX */
+};
 
 struct sched_limits {
     uint32_t max_running; /* sequences in a batch */
@@ -26,6 +43,31 @@ struct sched_limits {
     uint32_t max_context; /* prompt + output of one sequence */
     struct tenants *tenants; /* borrows; NULL: one tenant of the scheduler's own */
     uint64_t journal_bytes; /* ring of the step journal; 0: none */
+    enum sched_reserve reserve;
+    enum sched_preempt preempt;
+};
+
+/* Where copies between frames and slots go: kvpool/tier.h in the server, engine/fake in tests. Every job
+ * that push took comes out of pop exactly once; both are called by the engine thread only. */
+struct sched_tier_ops {
+    uint32_t (*room)(void *tier); /* pushes that would succeed now: asked before kv_job_next */
+    bool (*push)(void *tier, const struct kv_job *job); /* false: no room now */
+    bool (*pop)(void *tier, struct kv_done *done);
+    struct kv_tier_costs (*costs)(void *tier);
+};
+
+/* The memory that the scheduler hands out. */
+struct sched_memory {
+    const struct kv_layout *layout; /* borrows */
+    const struct kv_arena *arena; /* borrows: its frames and RAM slots are counted, never touched */
+    uint32_t n_file[KV_MAX_GROUPS]; /* slots of the spill file */
+    const struct sched_tier_ops *tier_ops; /* NULL: no tier; then there are no slots */
+    void *tier; /* first argument of tier_ops */
+    uint32_t max_jobs; /* copies in flight at most; 0 without a tier */
+    bool prefix; /* prefix.enabled */
+    uint32_t key_bits; /* 0: all 128; tests cut prefix keys to force collisions */
+    uint64_t secret[2]; /* of the prefix keys */
+    struct kv_domain domain; /* all but the salt, which each request brings */
 };
 
 struct sched_stats {
@@ -40,8 +82,8 @@ struct sched_stats {
 };
 
 /* tok may be NULL for the fake backend (text of a token is then "<id>"-free: none). */
-enum status sched_new(const struct sched_limits *limits, struct backend *be, struct kv_arena *arena,
-                      const struct kv_layout *layout, const struct tokenizer *tok,
+enum status sched_new(const struct sched_limits *limits, struct backend *be,
+                      const struct sched_memory *memory, const struct tokenizer *tok,
                       struct metrics *metrics, struct sched **out, struct err *e);
 enum status sched_start(struct sched *s, struct err *e); /* starts the engine thread */
 void sched_stop(struct sched *s); /* cancels what runs, ends every request with EVENT_END, joins */
@@ -61,6 +103,9 @@ void sched_drain(struct sched *s); /* refuse new requests from now on */
  * max_context and the pool leave. False when not even one token fits. Any thread. */
 bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens);
 void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* Any thread: ends the engine thread's sleep; what a tier calls when a copy is done. */
+void sched_wake(struct sched *s);
 
 /* Tests drive the engine thread's loop by hand (no sched_start): one turn = drain inbox, plan, run,
  * retire. Returns true when something was done. */

@@ -54,11 +54,10 @@ uint64_t req_blocks_worst(uint64_t n_prompt, uint64_t max_tokens, uint64_t n_cho
     return n_full + n_choices * (most / n_slots + (most % n_slots != 0) - n_full);
 }
 
-struct req *req_new(struct request *r, const struct tokenizer *tok, uint32_t n_slots)
+struct req *req_new(struct request *r, const struct tokenizer *tok)
 {
     struct req *q = mem_zalloc(sizeof(*q));
     ring_needs(r, tok, q);
-    q->blocks_worst = (uint32_t)req_blocks_worst(r->n_prompt, r->max_tokens, r->n_choices, n_slots);
     q->r = r;
     request_ref(r);
     r->engine_part = q;
@@ -67,7 +66,7 @@ struct req *req_new(struct request *r, const struct tokenizer *tok, uint32_t n_s
 
 void req_free(struct req *q)
 {
-    CHECK(q->n_live == 0 && !q->claim.linked);
+    CHECK(q->n_live == 0);
     q->r->engine_part = NULL;
     request_unref(q->r);
     mem_free(q->print);
@@ -94,14 +93,17 @@ static uint32_t add_bans(const struct request *r, const struct tokenizer *tok, i
     return n;
 }
 
-void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
+void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok, struct kv_key root)
 {
     struct request *r = q->r;
     size_t cap = (size_t)r->n_prompt + r->max_tokens;
     uint32_t n_eog = 0;
+    if (q->seq)
+        return;
     if (tok)
         tokenizer_stop_tokens(tok, &n_eog);
     size_t n_ints = mem_mul(cap, r->n_choices) + n_eog + r->n_stop_tokens;
+    q->root = root;
     q->seq = mem_zalloc(mem_mul(r->n_choices, sizeof(*q->seq)));
     q->slab = mem_alloc(mem_mul(n_ints, sizeof(int32_t)));
     q->n_ban = add_bans(r, tok, q->slab + cap * r->n_choices);
@@ -113,7 +115,7 @@ void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
         s->choice = i;
         s->tokens = q->slab + cap * i;
         memcpy(s->tokens, r->prompt, r->n_prompt * sizeof(int32_t));
-        kv_table_init(pool, &s->table, kv_blocks_for((uint32_t)cap, pool->n_slots));
+        kv_seq_init(c, &s->kv, (uint32_t)cap, root);
         if (tok) {
             detok_init(&s->detok, tok, r->skip_special);
             s->detok.at_start =
@@ -122,48 +124,37 @@ void req_admit(struct req *q, struct kv_pool *pool, const struct tokenizer *tok)
         if (r->stops.n)
             stop_scan_init(&s->scan, &r->stops);
     }
-    struct seq *first = &q->seq[0];
-    first->state = SEQ_LIVE;
-    first->n_tok = r->n_prompt - (r->n_choices > 1 || r->max_tokens == 0);
-    if (r->n_choices > 1 && r->max_tokens > 0 && first->n_tok == 0)
-        req_fork(q, pool);
+    q->seq[0].n_tok = r->n_prompt - (r->n_choices > 1 || r->max_tokens == 0);
 }
 
-void req_fork(struct req *q, struct kv_pool *pool)
+void req_unprepare(struct req *q, struct kv_cache *c)
+{
+    for (uint32_t i = 0; i < q->n_live; i++)
+        kv_seq_release(c, &q->seq[i].kv);
+    q->n_live = 0;
+}
+
+void req_fork(struct req *q, struct kv_cache *c)
 {
     struct seq *parent = &q->seq[0];
     CHECK(parent->n_kv + 1 == q->r->n_prompt && parent->n_fly == 0 && !parent->forked);
     for (uint32_t i = 0; i < q->r->n_choices; i++) {
         struct seq *s = &q->seq[i];
         if (i > 0)
-            kv_table_fork(pool, &parent->table, &s->table);
+            kv_seq_fork(c, &parent->kv, &s->kv);
         s->n_kv = parent->n_kv;
         s->n_tok = q->r->n_prompt;
         s->forked = true;
         s->state = SEQ_LIVE;
+        s->granted = true;
     }
 }
 
-/* What the choices that go on can still take; a finished one's part goes back to the pool. */
-static void trim_claim(struct req *q, struct kv_pool *pool)
+void seq_finish(struct seq *s, struct kv_cache *c)
 {
-    uint32_t most = q->r->n_prompt + q->r->max_tokens - 1, n = 0;
-    for (uint32_t i = 0; i < q->r->n_choices; i++) {
-        if (q->seq[i].state != SEQ_DONE)
-            n += kv_table_need(pool, &q->seq[i].table, most);
-    }
-    kv_claim_trim(pool, &q->claim, n);
-}
-
-void seq_finish(struct seq *s, struct kv_pool *pool)
-{
-    struct req *q = s->req;
     CHECK(s->state != SEQ_DONE && s->n_fly == 0);
     s->state = SEQ_DONE;
-    kv_table_drop(pool, &s->table);
-    kv_table_release(pool, &s->table);
-    if (--q->n_live == 0)
-        kv_claim_release(pool, &q->claim);
-    else
-        trim_claim(q, pool);
+    kv_seq_drop(c, &s->kv);
+    kv_seq_release(c, &s->kv);
+    s->req->n_live--;
 }

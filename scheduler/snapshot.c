@@ -56,7 +56,33 @@ static enum view_state state_of(const struct sched *s, const struct seq *q)
 {
     if (q->state == SEQ_IDLE)
         return VIEW_FORKING;
+    if (q->state == SEQ_PARKED)
+        return VIEW_PARKED;
+    if (q->kv.n_loading > 0)
+        return VIEW_LOADING;
     return q->step == s->batch.step ? VIEW_RUNNING : VIEW_WAITING;
+}
+
+/* Where the bytes are. With a frame and a slot both: the frame, the copy is only spare. */
+static enum view_tier tier_of(const struct sched *s, uint32_t g, const struct kv_block_look *b)
+{
+    if (b->moving)
+        return VIEW_TIER_MOVING;
+    if (b->frame != KV_NO_BLOCK)
+        return VIEW_TIER_ARENA;
+    return b->slot < s->memory.arena->group[g].n_host ? VIEW_TIER_RAM : VIEW_TIER_FILE;
+}
+
+static void view_table(const struct sched *s, struct seq_view *v, uint32_t g,
+                       const struct kv_table *t)
+{
+    struct kv_block_look b;
+    for (uint32_t i = t->first; i < t->n; i++) {
+        if (!kv_block_look(s->kv, g, t->block[i], &b))
+            continue;
+        v->n_blocks[tier_of(s, g, &b)]++;
+        v->n_shared += b.n_refs > 1;
+    }
 }
 
 static void view_seq(struct sched *s, struct seq_view *v, const struct seq *q)
@@ -66,9 +92,10 @@ static void view_seq(struct sched *s, struct seq_view *v, const struct seq *q)
     v->n_tokens = q->n_tok;
     v->n_kv = q->n_kv;
     v->n_output = q->n_out;
-    v->n_blocks[VIEW_TIER_ARENA] = q->table.n;
-    for (uint32_t i = 0; i < q->table.n; i++)
-        v->n_shared += s->pool.block[q->table.block[i]].ref > 1;
+    v->n_cached = q->req->n_cached;
+    v->n_preempted = q->n_preempted;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        view_table(s, v, g, &q->kv.t[g]);
     v->idle_ns = q->used_ns && s->now_ns > q->used_ns ? s->now_ns - q->used_ns : 0;
 }
 
@@ -80,7 +107,7 @@ static void view_sequences(struct sched *s, struct sched_ask *a)
                 view_seq(s, next_seq(s, a, q), &q->seq[i]);
         }
     }
-    for (const struct req *q = s->queue_head; q; q = q->next) {
+    for (const struct req *q = s->queue; q; q = q->next) {
         if (takes(a))
             next_seq(s, a, q)->state = VIEW_QUEUED;
     }
@@ -88,22 +115,31 @@ static void view_sequences(struct sched *s, struct sched_ask *a)
 
 /* ---- blocks ---- */
 
+static void view_block(const struct sched *s, struct block_view *v, uint32_t g, uint32_t i,
+                       const struct kv_block_look *b)
+{
+    *v = (struct block_view){
+        .group = g,
+        .block = i,
+        .state = b->state,
+        .tier = tier_of(s, g, b),
+        .place = b->frame != KV_NO_BLOCK ? b->frame : b->slot,
+        .clean = b->frame != KV_NO_BLOCK && b->slot != KV_NO_BLOCK && !b->moving,
+        .n_refs = b->n_refs,
+        .n_pins = b->n_pins,
+        .n_filled = b->n_filled,
+        .n_hits = b->n_hits,
+    };
+}
+
 static void view_blocks(struct sched *s, struct sched_ask *a)
 {
-    static const char *const names[KV_N_STATES] = {"free", "open", "sealed", "ready"};
-    for (uint32_t i = 0; i < s->pool.n_blocks; i++) {
-        const struct kv_block *b = &s->pool.block[i];
-        if (b->state == KV_FREE || !takes(a))
-            continue;
-        a->item.block[a->n++] = (struct block_view){
-            .block = i,
-            .state = names[b->state],
-            .tier = VIEW_TIER_ARENA,
-            .place = i,
-            .n_refs = b->ref,
-            .n_pins = b->pin,
-            .n_filled = b->filled,
-        };
+    struct kv_block_look b;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        for (uint32_t i = 0; i < kv_blocks(s->kv, g); i++) {
+            if (kv_block_look(s->kv, g, i, &b) && takes(a))
+                view_block(s, &a->item.block[a->n++], g, i, &b);
+        }
     }
 }
 
@@ -111,24 +147,41 @@ static void view_blocks(struct sched *s, struct sched_ask *a)
 
 static void view_totals(struct sched *s, struct sched_view *v)
 {
-    const struct kv_layout *l = &s->be->layout;
-    memset(v, 0, sizeof(*v));
-    v->n_running = s->n_slots_held;
-    v->n_queued = s->n_queued;
-    v->n_steps = s->door.n_steps;
-    v->now_ns = s->now_ns;
-    v->block_tokens = s->pool.n_slots;
-    v->n_groups = 1;
-    v->group[0] = (struct kv_view_group){
-        .window = l->group[0].window,
-        .block_bytes = (uint32_t)l->group[0].block_bytes,
-        .n_frames = s->pool.n_blocks,
-        .n_free = s->pool.n_free,
-        .n_promised = s->pool.n_promised,
+    struct kv_stats st;
+    kv_cache_stats(s->kv, &st);
+    *v = (struct sched_view){
+        .n_running = s->n_slots_held - s->n_parked,
+        .n_queued = tenants_n_queued(s->tenants),
+        .n_parked = s->n_parked,
+        .n_jobs = kv_jobs_open(s->kv),
+        .n_steps = s->door.n_steps,
+        .now_ns = s->now_ns,
+        .n_groups = s->layout.n_groups,
+        .block_tokens = s->layout.n_slots,
+        .slots_allocated = st.slots_allocated,
+        .slots_written = st.slots_written,
+        .n_queries = st.n_queries,
+        .n_query_tokens = st.n_query_tokens,
+        .n_hit_tokens = st.n_hit_tokens,
+        .n_evicted = st.n_evicted,
+        .n_spilled = st.n_spilled,
+        .n_loaded = st.n_loaded,
+        .n_failed = st.n_failed,
+        .n_preempted = s->n_preempted[PREEMPT_SWAP] + s->n_preempted[PREEMPT_RECOMPUTE],
+        .journal = s->journal.config,
     };
-    v->slots_allocated = (uint64_t)(s->pool.n_blocks - s->pool.n_free) * s->pool.n_slots;
-    v->slots_written = s->pool.n_written;
-    v->journal = s->journal.config;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        v->group[g] = (struct kv_view_group){
+            .window = s->layout.group[g].window,
+            .block_bytes = (uint32_t)s->layout.group[g].block_bytes,
+            .n_frames = st.n_frames[g],
+            .n_free = st.n_free[g],
+            .n_cached = st.n_cached[g],
+            .n_promised = st.n_promised[g],
+            .n_slots = st.n_slots_total[g],
+            .n_slots_used = st.n_slots_used[g],
+        };
+    }
 }
 
 static void answer(struct sched *s, struct sched_ask *a)
@@ -140,7 +193,7 @@ static void answer(struct sched *s, struct sched_ask *a)
     if (a->audit) {
         a->audited = true;
         a->audit_error = (struct err){0};
-        kv_audit(&s->pool, &a->audit_error);
+        kv_cache_audit(s->kv, &a->audit_error);
     }
     switch (a->kind) {
     case ASK_SEQUENCES:

@@ -38,7 +38,7 @@ static bool end_cancelled(struct sched *s, uint32_t n_cancels)
     s->seen_cancels = n_cancels;
     bool any = false;
     struct req *next;
-    for (struct req *q = s->queue_head; q; q = next) {
+    for (struct req *q = s->queue; q; q = next) {
         next = q->next;
         any |= end_if_cancelled(s, q);
     }
@@ -54,8 +54,7 @@ static enum status run_step(struct sched *s, struct err *e)
     const struct backend_ops *ops = s->be->ops;
     enum status st = OK;
     for (uint32_t i = 0; i < s->n_copies && st == OK; i++)
-        for (uint32_t g = 0; g < s->be->layout.n_groups && st == OK; g++)
-            st = ops->copy_block(s->be, g, s->copy[i].src, s->copy[i].dst, e);
+        st = ops->copy_block(s->be, s->copy[i].group, s->copy[i].src, s->copy[i].dst, e);
     if (st == OK)
         st = ops->submit(s->be, &s->batch, e);
     struct batch *done = NULL;
@@ -86,6 +85,8 @@ static void step(struct sched *s)
     if (st == OK) {
         s->n_failed_steps = 0;
         cost_observe(&s->cost, s->batch.n_rows, s->kv_read, s->now_ns - s->step_ns);
+        atomic_store_explicit(&s->door.prefill_ns, (uint64_t)(s->cost.row_ns * 1e3),
+                              memory_order_relaxed);
         retire_step(s);
     } else {
         s->n_prompt_rows = 0;
@@ -101,11 +102,18 @@ bool sched_turn(struct sched *s)
     s->now_ns = clock_ns();
     atomic_store_explicit(&s->door.heartbeat_ns, s->now_ns, memory_order_relaxed);
     uint32_t n_cancels = atomic_load(&s->door.n_cancels);
+    s->moved = false;
+    if (tenants_poll(s->tenants))
+        s->epoch++;
     bool any = drain_inbox(s);
+    memory_copies_done(s);
     any |= end_cancelled(s, n_cancels);
     admit_expire(s);
+    running_compact(s);
+    memory_turn(s);
     admit_all(s);
     running_compact(s);
+    memory_copies_start(s);
     plan_step(s);
     if (s->batch.n_rows > 0) {
         step(s);
@@ -118,18 +126,19 @@ bool sched_turn(struct sched *s)
     gauges_publish(s);
     snapshot_answer(s);
     emit_wake(s);
-    return any;
+    return any || s->moved;
 }
 
 /* Until the next queued deadline, at most SCHED_IDLE_MS. */
 static int idle_ms(const struct sched *s)
 {
     uint64_t now = clock_ns();
-    if (!s->next_deadline_ns)
+    uint64_t next_ns = tenants_next_expiry(s->tenants);
+    if (!next_ns)
         return SCHED_IDLE_MS;
-    if (s->next_deadline_ns <= now)
+    if (next_ns <= now)
         return 0;
-    uint64_t ms = (s->next_deadline_ns - now) / NS_PER_MS + 1;
+    uint64_t ms = (next_ns - now) / NS_PER_MS + 1;
     return ms < SCHED_IDLE_MS ? (int)ms : SCHED_IDLE_MS;
 }
 
@@ -153,10 +162,10 @@ static void dump_ledger(void *arg)
     struct buf text = {0};
     if (!dumped)
         return;
-    buf_printf(&text, "step %llu: %u rows, %u sequences running, %u requests queued\n",
+    buf_printf(&text, "step %llu: %u rows, %u sequences running, %u parked, %u requests queued\n",
                (unsigned long long)dumped->batch.step, dumped->batch.n_rows, dumped->n_running,
-               dumped->n_queued);
-    kv_dump(&dumped->pool, &text);
+               dumped->n_parked, tenants_n_queued(dumped->tenants));
+    kv_cache_dump(dumped->kv, &text);
     if (write(STDERR_FILENO, text.ptr, text.len) < 0)
         return;
     buf_release(&text);

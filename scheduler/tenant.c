@@ -421,7 +421,7 @@ static void audit_queue(const struct tenants *t, uint32_t i, uint32_t class_n[TE
 void tenants_audit(const struct tenants *t)
 {
     uint32_t class_n[TENANT_CLASSES] = {0}, n = 0, n_backlog = 0, n_expiry = 0;
-    for (uint32_t i = 0; i < TENANT_MAX; i++) {
+    for (uint32_t i = 0; i < t->n_rows; i++) {
         audit_queue(t, i, class_n, &n_expiry);
         n += t->tenant[i].n_queued;
         n_backlog += t->tenant[i].n_queued > 0;

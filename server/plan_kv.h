@@ -1,5 +1,5 @@
-/* How many KV blocks to have: from the option, or from the memory there is. Pure but for reading the
- * machine's free memory. */
+/* How many KV blocks to have in the arena and in the tiers: from the options, or from the memory there
+ * is. Pure but for reading the machine's free memory. */
 #ifndef SERVER_PLAN_KV_H
 #define SERVER_PLAN_KV_H
 
@@ -8,17 +8,31 @@
 #include "base/status.h"
 #include "kvpool/layout.h"
 
+/* Models with windows have two groups of blocks. They are sized so that both run out together when
+ * every sequence has this many tokens (or the context, if that is less); nobody ever needs more window
+ * blocks than window and chunk fill, so that these are not sized beyond what max_running sequences hold,
+ * and a quarter for cached prefixes. */
+enum { PLAN_TYPICAL_TOKENS = 2048 };
+
+struct kv_plan_ask {
+    uint64_t kv_bytes; /* kv.bytes, 0 for automatic */
+    uint64_t free_bytes; /* what may still be used */
+    uint64_t host_bytes, spill_bytes; /* of the tiers */
+    uint32_t max_running, chunk;
+    uint32_t context; /* wanted: prompt and output tokens of a request */
+};
+
 struct kv_plan {
-    uint32_t n_blocks;
-    uint32_t max_context;
+    uint32_t n_frames[KV_MAX_GROUPS], n_host[KV_MAX_GROUPS], n_file[KV_MAX_GROUPS];
+    uint32_t n_blocks; /* frames of all groups */
+    uint32_t max_staged; /* blocks of one step that may have to be read from the spill file */
+    uint32_t max_context; /* what one sequence can have at most, tiers counted */
     char why[96]; /* for the banner */
 };
 
-/* option_bytes: kv.bytes, 0 for automatic. free_bytes: what may still be used. wanted_context: prompt and
- * output tokens of a request. ERR_INVALID when not even two blocks fit. */
-enum status plan_kv(uint64_t option_bytes, uint64_t free_bytes, uint32_t max_running,
-                    uint32_t wanted_context, const struct kv_layout *layout, struct kv_plan *out,
-                    struct err *e);
+/* ERR_INVALID naming the option when not even two blocks a group fit. */
+enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *layout,
+                    struct kv_plan *out, struct err *e);
 /* Memory that could be had now: MemAvailable or the cgroup's limit, whichever is less. */
 uint64_t plan_free_bytes(void);
 

@@ -21,10 +21,9 @@
 #include "config/metrics.h"
 #include "config/models.h"
 #include "engine/engine.h"
-#include "kvpool/arena.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/tenant.h"
-#include "server/plan_kv.h"
+#include "server/kv_memory.h"
 #include "server/server.h"
 
 struct app {
@@ -41,9 +40,7 @@ struct app {
     enum status load_status; /* the loader's, valid once loaded_fd is readable */
     struct err load_error;
     struct engine *engine; /* owns */
-    struct kv_layout layout;
-    struct kv_plan plan;
-    struct kv_arena arena; /* owns */
+    struct kv_memory kv; /* owns */
     struct backend *backend; /* owns */
     struct sched *sched; /* owns */
 };
@@ -158,25 +155,6 @@ static uint32_t context_of(const struct app *a)
     return info->n_ctx_train;
 }
 
-static enum status open_kv(struct app *a, struct err *e)
-{
-    const struct settings *set = a->set;
-    uint32_t wanted = context_of(a);
-    enum status status = engine_kv_layout(a->engine, set, &a->layout, e);
-    if (!status)
-        engine_kv_gate(a->engine, &a->layout);
-    if (!status)
-        status = plan_kv(set->kv_bytes, plan_free_bytes(), (uint32_t)set->sched_max_running, wanted,
-                         &a->layout, &a->plan, e);
-    if (!status && a->plan.max_context < wanted)
-        log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
-                 a->plan.max_context, wanted);
-    uint32_t n_blocks[KV_MAX_GROUPS];
-    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
-        n_blocks[g] = a->plan.n_blocks;
-    return status ? status : kv_arena_init(&a->arena, &a->layout, n_blocks, NULL, e);
-}
-
 static enum status open_sched(struct app *a, struct err *e)
 {
     const struct settings *set = a->set;
@@ -184,6 +162,7 @@ static enum status open_sched(struct app *a, struct err *e)
         .max_rows = (uint32_t)set->sched_max_batch_tokens,
         .max_spans = (uint32_t)set->sched_max_running,
         .max_outs = (uint32_t)set->sched_max_batch_tokens,
+        .max_staged = a->kv.plan.max_staged,
     };
     const struct sched_limits limits = {
         .max_running = (uint32_t)set->sched_max_running,
@@ -191,14 +170,23 @@ static enum status open_sched(struct app *a, struct err *e)
         .max_batch_tokens = (uint32_t)set->sched_max_batch_tokens,
         .chunk_max = (uint32_t)set->sched_chunk_max,
         .step_target_ms = (uint32_t)set->sched_step_target_ms,
-        .max_context = a->plan.max_context,
+        .max_context = a->kv.plan.max_context,
         .tenants = a->tenants,
         .journal_bytes = set->sched_journal,
+        .reserve = (enum sched_reserve)set->sched_reserve,
+        .preempt = (enum sched_preempt)set->sched_preempt,
     };
-    enum status status = engine_backend(a->engine, &a->arena, &a->layout, rows, &a->backend, e);
+    struct sched_memory memory;
+    enum status status =
+        engine_backend(a->engine, &a->kv.arena, &a->kv.layout, rows, &a->backend, e);
     if (!status)
-        status = sched_new(&limits, a->backend, &a->arena, &a->layout, engine_tokenizer(a->engine),
-                           a->metrics, &a->sched, e);
+        status = kv_memory_for_sched(&a->kv, set, &memory, e);
+    if (status)
+        return status;
+    a->backend->tier = a->kv.tier;
+    status = sched_new(&limits, a->backend, &memory, engine_tokenizer(a->engine), a->metrics,
+                       &a->sched, e);
+    a->kv.sched = a->sched;
     return status ? status : sched_start(a->sched, e);
 }
 
@@ -208,7 +196,7 @@ static void load(void *arg)
     uint64_t one = 1;
     a->load_status = engine_open(a->model_path, a->set, &a->engine, &a->load_error);
     if (!a->load_status)
-        a->load_status = open_kv(a, &a->load_error);
+        a->load_status = kv_memory_open(&a->kv, a->engine, a->set, context_of(a), &a->load_error);
     if (!a->load_status)
         a->load_status = open_sched(a, &a->load_error);
     if (write(a->loaded_fd, &one, sizeof(one)) < 0)
@@ -219,18 +207,21 @@ static void set_info_metrics(struct app *a)
 {
     char labels[256], kv_types[KV_DTYPES_CAP];
     const struct engine_info *info = engine_info(a->engine);
-    kv_layout_dtypes(&a->layout, kv_types);
+    uint32_t n_slots = 0;
+    for (uint32_t g = 0; g < a->kv.layout.n_groups; g++)
+        n_slots += a->kv.plan.n_host[g] + a->kv.plan.n_file[g];
+    kv_layout_dtypes(&a->kv.layout, kv_types);
     snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", a->version, info->cpu_level,
              info->architecture);
     metrics_set(a->metrics, METRIC_BUILD_INFO, labels, 1);
     snprintf(labels, sizeof(labels),
              "%u\x1f%s\x1f"
-             "False\x1f"
-             "0\x1f%u",
-             a->layout.n_slots, kv_types, a->plan.n_blocks);
+             "%s\x1f%u\x1f%u",
+             a->kv.layout.n_slots, kv_types, a->set->prefix_enabled ? "True" : "False", n_slots,
+             a->kv.plan.n_blocks);
     metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
     metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
-    metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->arena.n_bytes);
+    metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->kv.arena.n_bytes);
 }
 
 static void go_ready(struct app *a)
@@ -240,7 +231,7 @@ static void go_ready(struct app *a)
         .tok = engine_tokenizer(a->engine),
         .tmpl = engine_template(a->engine),
         .sched = a->sched,
-        .max_context = a->plan.max_context,
+        .max_context = a->kv.plan.max_context,
         .n_vocab = tokenizer_n_vocab(engine_tokenizer(a->engine)),
         .created = clock_unix_s(),
     };
@@ -277,14 +268,14 @@ static void print_banner(const struct app *a)
     const struct settings *set = a->set;
     char url[128], kv_types[KV_DTYPES_CAP];
     print_url(a, url, sizeof(url));
-    kv_layout_dtypes(&a->layout, kv_types);
+    kv_layout_dtypes(&a->kv.layout, kv_types);
     printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
            a->alias.item[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
-           a->plan.max_context);
+           a->kv.plan.max_context);
     printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
            info->cpu_available, info->n_threads, info->activations);
-    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->plan.n_blocks,
-           a->layout.n_slots, kv_types, (double)a->arena.n_bytes / (1 << 30), a->plan.why);
+    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->kv.plan.n_blocks,
+           a->kv.layout.n_slots, kv_types, (double)a->kv.arena.n_bytes / (1 << 30), a->kv.plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",
            (long long)set->sched_max_running, (long long)set->sched_max_queued,
@@ -361,12 +352,13 @@ static void close_all(struct app *a)
         server_stop(a->srv);
     if (a->sched)
         sched_stop(a->sched);
+    kv_memory_stop(&a->kv);
     server_free(a->srv);
     sched_free(a->sched);
     tenants_free(a->tenants);
     if (a->backend)
         a->backend->ops->close(a->backend);
-    kv_arena_release(&a->arena);
+    kv_memory_close(&a->kv);
     if (a->engine)
         engine_close(a->engine);
     if (a->metrics)

@@ -1,35 +1,21 @@
-/* The fake backend; see fake.h.
+/* The fake backend's steps; see fake.h.
  *
- * A slot holds (position, token, chain) with chain_p = mix(chain_{p-1}, token_p). A row reads the
- * slots of all positions before it in its own table and checks that they form one chain from position
- * 0 on; at an output the whole history is hashed again and compared with what was read. */
+ * A slot holds (position, token, chain) with chain_p = mix(chain_{p-1}, token_p). Per layer group a span
+ * reads the slots of all positions that its rows see and checks that they form one chain: from position
+ * 0 on in a group without a window, ending in the same tag in every group; at an output the whole history
+ * is hashed again and compared with what was read. */
 #include "engine/fake/fake.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/fake/fake_int.h"
 
 #define CHAIN_START 0x9e3779b97f4a7c15ull
 #define NO_POSITION 0xffffffffu
-
-struct slot {
-    uint64_t chain;
-    uint64_t step; /* that wrote it */
-    uint32_t position;
-    int32_t token;
-};
-
-struct fake {
-    struct backend be; /* first: struct backend * is cast back */
-    struct fake_options o;
-    struct slot *slot; /* owns [n_blocks * n_slots] */
-    uint32_t n_slots, n_blocks;
-    uint64_t n_steps, n_mismatches;
-    uint32_t n_fail;
-    struct batch *in_flight;
-    void (*watch)(void *arg, const struct batch *b);
-    void *watch_arg;
-};
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -39,11 +25,16 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return x ^ (x >> 31);
 }
 
-static uint64_t chain_of(const int32_t *history, uint32_t n)
+uint64_t fake_chain_next(uint64_t chain, int32_t token)
+{
+    return mix(chain, (uint32_t)token);
+}
+
+uint64_t fake_chain(const int32_t *history, uint32_t n)
 {
     uint64_t chain = CHAIN_START;
     for (uint32_t i = 0; i < n; i++)
-        chain = mix(chain, (uint32_t)history[i]);
+        chain = fake_chain_next(chain, history[i]);
     return chain;
 }
 
@@ -54,7 +45,7 @@ static int32_t token_of(uint64_t chain, uint32_t n_vocab)
 
 int32_t fake_next_token(const int32_t *history, uint32_t n, uint32_t n_vocab)
 {
-    return token_of(chain_of(history, n), n_vocab);
+    return token_of(fake_chain(history, n), n_vocab);
 }
 
 static bool banned(const struct sample_job *job, int32_t token)
@@ -67,7 +58,7 @@ static bool banned(const struct sample_job *job, int32_t token)
 }
 
 /* The draw from what was read: bans step on to the next token, at most a whole round. */
-static int32_t draw(const struct sample_job *job, uint64_t chain, uint32_t n_vocab)
+int32_t fake_chain_token(const struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
     if (job->params->temperature > 0)
         chain = mix(mix(chain, job->params->seed), job->choice + 1);
@@ -79,23 +70,23 @@ static int32_t draw(const struct sample_job *job, uint64_t chain, uint32_t n_voc
 
 int32_t fake_job_token(const struct sample_job *job, uint32_t n_vocab)
 {
-    return draw(job, chain_of(job->history, job->n_history), n_vocab);
+    return fake_chain_token(job, fake_chain(job->history, job->n_history), n_vocab);
 }
 
-static float logprob_of(uint64_t chain, int32_t token)
+float fake_chain_logprob(uint64_t chain, int32_t token)
 {
     return -(float)(mix(chain, 2 + (uint64_t)token) % 1000) / 100.0f;
 }
 
 float fake_logprob(const int32_t *history, uint32_t n, int32_t token)
 {
-    return logprob_of(chain_of(history, n), token);
+    return fake_chain_logprob(fake_chain(history, n), token);
 }
 
 /* Descending by construction: the alternatives are made up too. */
 static void report(struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
-    job->logprob = logprob_of(chain, job->token);
+    job->logprob = fake_chain_logprob(chain, job->token);
     job->n_top = 0;
     for (int32_t i = 0; i < job->params->n_top; i++) {
         job->top_token[i] = (int32_t)(((uint32_t)job->token + (uint32_t)i) % n_vocab);
@@ -104,50 +95,133 @@ static void report(struct sample_job *job, uint64_t chain, uint32_t n_vocab)
     }
 }
 
-static struct slot *slot_at(struct fake *f, const struct batch_span *s, uint32_t pos)
+void fake_wrong(struct fake *f, const char *format, ...)
 {
-    uint32_t block = s->table[0][pos / f->n_slots];
-    if (block >= f->n_blocks) {
-        f->n_mismatches++;
-        block = 0;
+    if (f->n_mismatches++)
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->mismatch, sizeof(f->mismatch), format, args);
+    va_end(args);
+}
+
+struct fake_slot *fake_block(struct fake *f, uint32_t group, uint32_t phys)
+{
+    return f->slot[group] + (size_t)phys * f->n_slots;
+}
+
+void fake_wipe(struct fake *f, struct fake_slot *block)
+{
+    for (uint32_t i = 0; i < f->n_slots; i++)
+        block[i] = (struct fake_slot){~0ull, 0, NO_POSITION, -1};
+}
+
+static struct fake_slot *slot_at(struct fake *f, const struct batch_span *s, uint32_t group,
+                                 uint32_t pos)
+{
+    uint32_t phys = s->table[group][pos / f->n_slots];
+    if (phys >= f->n_phys[group]) {
+        fake_wrong(f, "step %llu, group %u: position %u lies in block %u, there are %u",
+                   (unsigned long long)f->n_steps, group, pos, phys, f->n_phys[group]);
+        phys = 0;
     }
-    return &f->slot[(size_t)block * f->n_slots + pos % f->n_slots];
+    return fake_block(f, group, phys) + pos % f->n_slots;
 }
 
-static void write_row(struct fake *f, const struct batch_span *s, uint32_t pos, int32_t token)
+/* Lowest position that a row of position pos sees. */
+static uint32_t sees_from(const struct fake *f, uint32_t group, uint32_t pos)
 {
-    struct slot *own = slot_at(f, s, pos);
-    uint64_t before = pos ? slot_at(f, s, pos - 1)->chain : CHAIN_START;
+    uint32_t window = f->be.layout.group[group].window;
+    return window && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+static void write_row(struct fake *f, const struct batch_span *s, uint32_t group, uint32_t pos,
+                      struct fake_slot row)
+{
+    struct fake_slot *own = slot_at(f, s, group, pos);
+    uint32_t phys = s->table[group][pos / f->n_slots];
     if (own->step == f->n_steps)
-        f->n_mismatches++; /* two rows of one step write one slot */
-    *own = (struct slot){mix(before, (uint32_t)token), f->n_steps, pos, token};
+        fake_wrong(f, "step %llu, group %u: two rows write slot %u of block %u",
+                   (unsigned long long)f->n_steps, group, pos % f->n_slots, phys);
+    if (phys >= f->n_frames[group] || fake_tier_writes(f, group, phys))
+        fake_wrong(f,
+                   "step %llu, group %u: position %u is written to block %u, which is no frame "
+                   "or being loaded",
+                   (unsigned long long)f->n_steps, group, pos, phys);
+    *own = row;
 }
 
-/* Reads positions 0..pos; returns the chain that was found there. */
-static uint64_t read_row(struct fake *f, const struct batch_span *s, uint32_t pos)
+static void write_span(struct fake *f, struct batch_span *s, const int32_t *token)
 {
+    uint64_t chain = s->pos0 ? slot_at(f, s, 0, s->pos0 - 1)->chain : CHAIN_START;
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        chain = fake_chain_next(chain, token[i]);
+        struct fake_slot row = {chain, f->n_steps, s->pos0 + i, token[i]};
+        for (uint32_t g = 0; g < f->n_groups; g++)
+            write_row(f, s, g, s->pos0 + i, row);
+        s->finite &= !f->o.kv_finite || f->o.kv_finite(chain);
+    }
+}
+
+/* Reads what the span's rows see in a group; returns the tag that its last position must have. */
+static uint64_t read_group(struct fake *f, const struct batch_span *s, uint32_t group)
+{
+    uint32_t from = sees_from(f, group, s->pos0), end = s->pos0 + s->n_rows;
     uint64_t chain = CHAIN_START;
-    for (uint32_t p = 0; p <= pos; p++) {
-        const struct slot *slot = slot_at(f, s, p);
-        chain = mix(chain, (uint32_t)slot->token);
-        if (slot->position != p || slot->chain != chain) {
-            f->n_mismatches++;
-            return mix(slot->chain, chain);
-        }
+    for (uint32_t p = from; p < end; p++) {
+        const struct fake_slot *slot = slot_at(f, s, group, p);
+        chain = p == from && from > 0 ? slot->chain : mix(chain, (uint32_t)slot->token);
+        if (slot->position == p && slot->chain == chain &&
+            (slot->step == f->n_steps) == (p >= s->pos0))
+            continue;
+        fake_wrong(
+            f,
+            "step %llu, group %u: block %u holds position %d of another history or step %llu "
+            "where position %u of span at %u was to be read",
+            (unsigned long long)f->n_steps, group, s->table[group][p / f->n_slots],
+            (int)slot->position, (unsigned long long)slot->step, p, s->pos0);
+        return mix(slot->chain, chain);
     }
     return chain;
 }
 
+static void check_staged(struct fake *f, const struct batch_span *s)
+{
+    uint32_t n[KV_MAX_GROUPS] = {0}, end = s->pos0 + s->n_rows;
+    for (uint32_t g = 0; g < f->n_groups; g++) {
+        uint32_t first = sees_from(f, g, s->pos0) / f->n_slots;
+        for (uint32_t i = first; i * f->n_slots < end; i++)
+            n[g] += s->table[g][i] >= f->n_file_first[g];
+    }
+    if (n[0] != s->n_staged || (f->n_groups > 1 && n[1]))
+        fake_wrong(f, "step %llu: span at %u says %u blocks of the file, its tables name %u and %u",
+                   (unsigned long long)f->n_steps, s->pos0, s->n_staged, n[0], n[1]);
+}
+
+static void read_span(struct fake *f, const struct batch_span *s)
+{
+    check_staged(f, s);
+    uint64_t chain = read_group(f, s, 0);
+    for (uint32_t g = 1; g < f->n_groups; g++) {
+        if (read_group(f, s, g) != chain)
+            fake_wrong(f, "step %llu, group %u: another history than group 0's, span at %u",
+                       (unsigned long long)f->n_steps, g, s->pos0);
+    }
+}
+
 static void check_shape(struct fake *f, const struct batch *b)
 {
-    uint32_t row = 0;
+    const struct backend_limits *l = &f->be.limits;
+    uint32_t row = 0, n_staged = 0;
     for (uint32_t i = 0; i < b->n_spans; i++) {
         CHECK(b->span[i].row0 == row && b->span[i].n_rows >= 1);
         row += b->span[i].n_rows;
+        n_staged += b->span[i].n_staged;
     }
     CHECK(row == b->n_rows && b->n_rows >= 1);
-    CHECK(b->n_rows <= f->be.limits.max_rows && b->n_spans <= f->be.limits.max_spans &&
-          b->n_outs <= f->be.limits.max_outs);
+    CHECK(b->n_rows <= l->max_rows && b->n_spans <= l->max_spans && b->n_outs <= l->max_outs);
+    CHECKF(n_staged <= l->max_staged, "%u blocks of the file, staging takes %u", n_staged,
+           l->max_staged);
     for (uint32_t i = 0; i < b->n_outs; i++)
         CHECK(b->out[i].row < b->n_rows && (i == 0 || b->out[i].row > b->out[i - 1].row));
 }
@@ -156,13 +230,20 @@ static void run_out(struct fake *f, struct batch_out *o, const struct batch_span
 {
     struct sample_job *job = &o->job;
     uint32_t pos = s->pos0 + o->row - s->row0;
-    uint64_t chain = read_row(f, s, pos);
-    if (job->n_history != pos + 1 || chain != chain_of(job->history, job->n_history))
-        f->n_mismatches++;
-    if (f->o.script)
+    uint64_t chain = slot_at(f, s, 0, pos)->chain;
+    if (s->lost) {
+        job->token = -1;
+        return;
+    }
+    if (job->n_history != pos + 1 || chain != fake_chain(job->history, job->n_history))
+        fake_wrong(f, "step %llu: output at position %u read another history",
+                   (unsigned long long)f->n_steps, pos);
+    if (f->o.logits_finite && !f->o.logits_finite(chain))
+        job->token = -1;
+    else if (f->o.script)
         job->token = job->given >= 0 ? job->given : f->o.script(f->o.script_arg, job);
     else
-        job->token = job->given >= 0 ? job->given : draw(job, chain, f->be.n_vocab);
+        job->token = job->given >= 0 ? job->given : fake_chain_token(job, chain, f->be.n_vocab);
     if (job->token >= 0 && job->params->n_top >= 0)
         report(job, chain, f->be.n_vocab);
 }
@@ -178,6 +259,34 @@ static void advance_clock(const struct fake *f, const struct batch *b)
         clock_fake_advance(ns);
 }
 
+static void write_garbage(struct fake *f, const struct batch_span *s)
+{
+    for (uint32_t g = 0; g < f->n_groups; g++) {
+        for (uint32_t p = s->pos0; p < s->pos0 + s->n_rows; p++)
+            write_row(f, s, g, p, (struct fake_slot){~0ull, f->n_steps, NO_POSITION, -1});
+    }
+}
+
+static enum status fail_step(struct fake *f, const struct batch *b, struct err *e)
+{
+    f->n_fail--;
+    for (uint32_t i = 0; i < b->n_spans; i++)
+        write_garbage(f, &b->span[i]);
+    return err_set(e, ERR_INTERNAL, "step fails as the test asked");
+}
+
+static void start_span(struct fake *f, struct batch_span *s, const int32_t *token)
+{
+    s->finite = true;
+    s->lost = s->n_staged > 0 && f->n_fail_reads > 0;
+    if (s->lost) {
+        f->n_fail_reads--;
+        write_garbage(f, s);
+    } else {
+        write_span(f, s, token);
+    }
+}
+
 static enum status fake_submit(struct backend *be, struct batch *b, struct err *e)
 {
     struct fake *f = (struct fake *)be;
@@ -186,21 +295,15 @@ static enum status fake_submit(struct backend *be, struct batch *b, struct err *
     check_shape(f, b);
     if (f->watch)
         f->watch(f->watch_arg, b);
-    if (f->n_fail) {
-        f->n_fail--;
-        return err_set(e, ERR_INTERNAL, "step fails as the test asked");
-    }
+    if (f->n_fail)
+        return fail_step(f, b, e);
     uint32_t next_out = 0;
-    for (uint32_t i = 0; i < b->n_spans; i++) {
-        struct batch_span *s = &b->span[i];
-        s->finite = true;
-        s->lost = false;
-        for (uint32_t k = 0; k < s->n_rows; k++)
-            write_row(f, s, s->pos0 + k, b->token[s->row0 + k]);
-    }
+    for (uint32_t i = 0; i < b->n_spans; i++)
+        start_span(f, &b->span[i], b->token + b->span[i].row0);
     for (uint32_t i = 0; i < b->n_spans; i++) {
         const struct batch_span *s = &b->span[i];
-        read_row(f, s, s->pos0 + s->n_rows - 1);
+        if (!s->lost)
+            read_span(f, s);
         for (; next_out < b->n_outs && b->out[next_out].row < s->row0 + s->n_rows; next_out++)
             run_out(f, &b->out[next_out], s);
     }
@@ -221,24 +324,47 @@ static enum status fake_collect(struct backend *be, struct batch **b, struct err
 static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
                                    struct err *e)
 {
-    (void)group;
     struct fake *f = (struct fake *)be;
-    if (src >= f->n_blocks || dst >= f->n_blocks)
-        return err_set(e, ERR_INTERNAL, "copy of block %u to %u, there are %u", src, dst,
-                       f->n_blocks);
+    if (group >= f->n_groups || src >= f->n_phys[group] || dst >= f->n_frames[group])
+        return err_set(e, ERR_INTERNAL, "copy of block %u to %u of group %u, there are %u frames",
+                       src, dst, group, f->n_frames[group < f->n_groups ? group : 0]);
+    if (fake_tier_writes(f, group, src) || fake_tier_writes(f, group, dst))
+        fake_wrong(f, "copy of block %u to %u of group %u, one of which is being loaded", src, dst,
+                   group);
     for (uint32_t i = 0; i < f->n_slots; i++)
-        f->slot[(size_t)dst * f->n_slots + i] = f->slot[(size_t)src * f->n_slots + i];
+        fake_block(f, group, dst)[i] = fake_block(f, group, src)[i];
     return OK;
 }
 
 static void fake_close(struct backend *be)
 {
     struct fake *f = (struct fake *)be;
-    mem_free(f->slot);
+    for (uint32_t g = 0; g < f->n_groups; g++)
+        mem_free(f->slot[g]);
+    for (uint32_t i = 0; i < f->o.max_jobs; i++)
+        mem_free(f->job[i].early);
+    mem_free(f->job);
+    mem_free(f->done);
     mem_free(f);
 }
 
 static const struct backend_ops ops = {fake_submit, fake_collect, fake_copy_block, fake_close};
+
+static void make_memory(struct fake *f, const struct kv_arena *arena)
+{
+    for (uint32_t g = 0; g < f->n_groups; g++) {
+        f->n_frames[g] = arena->group[g].n_frames;
+        f->n_file_first[g] = f->n_frames[g] + arena->group[g].n_host;
+        f->n_phys[g] = f->n_file_first[g] + f->o.n_file[g];
+        f->slot[g] = mem_zalloc(mem_mul(mem_mul(f->n_phys[g], f->n_slots), sizeof(*f->slot[g])));
+        for (uint32_t i = 0; i < f->n_phys[g]; i++)
+            fake_poison(&f->be, g, i);
+    }
+    f->job = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->job)));
+    f->done = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->done)));
+    for (uint32_t i = 0; i < f->o.max_jobs; i++)
+        f->job[i].early = mem_zalloc(mem_mul(f->n_slots, sizeof(*f->job[i].early)));
+}
 
 enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *layout,
                              struct backend_limits limits, const struct fake_options *o,
@@ -246,15 +372,15 @@ enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *lay
 {
     if (o->n_vocab < 1)
         return err_set(e, ERR_INVALID, "the fake needs a vocabulary");
+    if (layout->n_groups < 1 || layout->group[0].window == 1)
+        return err_set(e, ERR_INVALID, "the fake's first group sees at least the position before");
     struct fake *f = mem_zalloc(sizeof(*f));
     f->o = *o;
     f->n_slots = layout->n_slots;
-    f->n_blocks = arena->group[0].n_frames;
+    f->n_groups = layout->n_groups;
     f->be = (struct backend){
         .ops = &ops, .layout = *layout, .arena = arena, .limits = limits, .n_vocab = o->n_vocab};
-    f->slot = mem_zalloc(mem_mul(mem_mul(f->n_blocks, f->n_slots), sizeof(*f->slot)));
-    for (uint32_t i = 0; i < f->n_blocks; i++)
-        fake_poison(&f->be, i);
+    make_memory(f, arena);
     *out = &f->be;
     return OK;
 }
@@ -269,17 +395,26 @@ uint64_t fake_tag_mismatches(const struct backend *be)
     return ((const struct fake *)be)->n_mismatches;
 }
 
+const char *fake_mismatch(const struct backend *be)
+{
+    return ((const struct fake *)be)->mismatch;
+}
+
 void fake_fail_steps(struct backend *be, uint32_t n)
 {
     ((struct fake *)be)->n_fail = n;
 }
 
-void fake_poison(struct backend *be, uint32_t block)
+void fake_fail_reads(struct backend *be, uint32_t n)
+{
+    ((struct fake *)be)->n_fail_reads = n;
+}
+
+void fake_poison(struct backend *be, uint32_t group, uint32_t phys)
 {
     struct fake *f = (struct fake *)be;
-    CHECK(block < f->n_blocks);
-    for (uint32_t i = 0; i < f->n_slots; i++)
-        f->slot[(size_t)block * f->n_slots + i] = (struct slot){~0ull, 0, NO_POSITION, -1};
+    CHECK(group < f->n_groups && phys < f->n_phys[group]);
+    fake_wipe(f, fake_block(f, group, phys));
 }
 
 void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct batch *b), void *arg)

@@ -1,12 +1,22 @@
 /* A backend without a model, for tests of scheduler and server: the "KV" of a position is a 64-bit
- * hash of the tokens 0..p, attention reads every slot through the block table and checks it, the next
- * token is a hash of what it read (or follows a script). Any wrong block, early free, missed copy or
- * leak across requests becomes a deterministic failure. Optional cost model advances the fake clock
- * per step. Thread: as any backend, plus the test that drives it. */
+ * hash of the tokens 0..p, attention reads every slot through the block tables and checks it, the next
+ * token is a hash of what it read (or follows a script). Any wrong block, early free, missed copy,
+ * stale swap or leak across requests becomes a deterministic failure. Optional cost model advances the
+ * fake clock per step.
+ *
+ * Layer groups: each has slots of its own. In a group with a window W a row of position p reads the
+ * positions max(0, p - W + 1)..p. Physical numbers as in kvpool/arena.h; slots of the RAM tier are read
+ * in place, those of the spill file are read only by spans that count them (n_staged).
+ *
+ * It is also the tier (fake_tier_*): it takes copies between frames and slots and ends them when the
+ * test says, in any order, well or not. Until a copy has ended its destination holds garbage, and each
+ * token slot of the source is read at the start or at the end of the copy, by chance.
+ * Thread: as any backend, plus the test that drives it. */
 #ifndef ENGINE_FAKE_FAKE_H
 #define ENGINE_FAKE_FAKE_H
 
 #include "engine/backend.h"
+#include "kvpool/tier.h"
 
 struct fake_options {
     uint32_t n_vocab;
@@ -16,6 +26,15 @@ struct fake_options {
     /* Not NULL: chooses the token in place of the hash; -1 stands for a row that is not finite. */
     int32_t (*script)(void *arg, const struct sample_job *job);
     void *script_arg;
+    /* Not NULL: false = keys and values (logits) of a position with this tag are not finite. */
+    bool (*kv_finite)(uint64_t chain);
+    bool (*logits_finite)(uint64_t chain);
+    uint32_t
+        n_file[KV_MAX_GROUPS]; /* slots of the spill file; frames and RAM slots are the arena's */
+    uint32_t max_jobs; /* copies in flight at most; 0 = no tier */
+    /* False: a copy ends as soon as it is pushed. True: when fake_tier_finish says so. */
+    bool tier_waits;
+    struct kv_tier_costs tier_costs; /* what fake_tier_costs answers */
 };
 
 enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *layout,
@@ -26,15 +45,33 @@ enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *lay
 int32_t fake_next_token(const int32_t *history, uint32_t n, uint32_t n_vocab);
 /* The same for any job (params, choice, ban): temperature above 0 makes seed and choice count. */
 int32_t fake_job_token(const struct sample_job *job, uint32_t n_vocab);
+/* The tag of position n - 1, and that of a longer history by one token more. */
+uint64_t fake_chain(const int32_t *history, uint32_t n);
+uint64_t fake_chain_next(uint64_t chain, int32_t token);
+/* The same as fake_job_token for a history whose tag is known already. */
+int32_t fake_chain_token(const struct sample_job *job, uint64_t chain, uint32_t n_vocab);
 /* Logprob that the fake reports for a token after a history (a made-up number below 0). */
 float fake_logprob(const int32_t *history, uint32_t n, int32_t token);
+float fake_chain_logprob(uint64_t chain, int32_t token);
 uint64_t fake_steps(const struct backend *be);
 uint64_t fake_tag_mismatches(const struct backend *be); /* must stay 0 */
-/* The next n submitted steps fail with ERR_INTERNAL. */
+const char *fake_mismatch(const struct backend *be); /* the first one in words, "" none */
+/* The next n submitted steps fail with ERR_INTERNAL, after garbage was written to their slots. */
 void fake_fail_steps(struct backend *be, uint32_t n);
+/* The next n spans with staged blocks find them unreadable: `lost`, and garbage is in their slots. */
+void fake_fail_reads(struct backend *be, uint32_t n);
 /* What stands in a free block is never to be read: a test wipes it, later reads are mismatches. */
-void fake_poison(struct backend *be, uint32_t block);
+void fake_poison(struct backend *be, uint32_t group, uint32_t phys);
 /* Called at the start of each step, for tests that look at the batch. */
 void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct batch *b), void *arg);
+
+/* ---- the tier; be is a fake with max_jobs > 0 ---- */
+uint32_t fake_tier_room(const struct backend *be);
+bool fake_tier_push(struct backend *be, const struct kv_job *job); /* false: max_jobs are here */
+bool fake_tier_pop(struct backend *be, struct kv_done *done);
+struct kv_tier_costs fake_tier_costs(const struct backend *be);
+uint32_t fake_tier_flying(const struct backend *be); /* copies that have not ended */
+/* Ends the i-th of them, in order of their start. ok: false = its destination stays garbage. */
+void fake_tier_finish(struct backend *be, uint32_t i, bool ok);
 
 #endif

@@ -89,7 +89,12 @@ static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n
                            .arena = arena,
                            .limits = {8192, 8192, 8192, 0},
                            .n_vocab = 100};
-    CHECKF(sched_new(&limits, be, arena, &layout, NULL, NULL, &s, &e) == OK, "%s", e.text);
+    const struct sched_memory memory = {.layout = &layout,
+                                        .arena = arena,
+                                        .prefix = true,
+                                        .secret = {1, 2},
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    CHECKF(sched_new(&limits, be, &memory, NULL, NULL, &s, &e) == OK, "%s", e.text);
     return s;
 }
 
@@ -170,7 +175,7 @@ static void bench_request(uint32_t n)
         struct request *r = make_request(1024, 1);
         uint64_t t0 = now_ns();
         CHECK(sched_submit(s, r, NULL, &e) == OK);
-        while (s->n_queued || s->active || i + 1 > s->n_tickets)
+        while (s->queue || s->active || i + 1 > s->n_tickets)
             sched_turn(s);
         took[i] = now_ns() - t0;
         request_unref(r);

@@ -150,7 +150,11 @@ static void set_up(void)
                                         .step_target_ms = 100,
                                         .max_context = 512};
     must(fake_backend_new(&arena, &layout, rows, &fake, &be, &e), &e);
-    must(sched_new(&limits, be, &arena, &layout, tok, NULL, &sched, &e), &e);
+    const struct sched_memory memory = {.layout = &layout,
+                                        .arena = &arena,
+                                        .prefix = true,
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    must(sched_new(&limits, be, &memory, tok, NULL, &sched, &e), &e);
     info.sampling_temperature = info.sampling_top_p = info.sampling_min_p = __builtin_nanf("");
     srv.set = &set;
     auth_init(&srv.auth, NULL);

@@ -202,7 +202,12 @@ int main(int argc, char **argv)
         .tenants = tenants,
     };
     struct sched *sched;
-    must(sched_new(&limits, &slow.be, &arena, &layout, tok, metrics, &sched, &e), &e);
+    const struct sched_memory memory = {.layout = &layout,
+                                        .arena = &arena,
+                                        .prefix = set.prefix_enabled,
+                                        .secret = {1, 2},
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    must(sched_new(&limits, &slow.be, &memory, tok, metrics, &sched, &e), &e);
     must(sched_start(sched, &e), &e);
 
     char alias[] = "m";

@@ -161,8 +161,12 @@ int main(int argc, char **argv)
     CHECKF(engine_backend(en, &arena, &layout, (struct backend_limits){MAX_ROWS, 64, 64, 0}, &be,
                           &e) == OK,
            "%s", e.text);
-    CHECKF(sched_new(&limits, be, &arena, &layout, engine_tokenizer(en), NULL, &sched, &e) == OK,
-           "%s", e.text);
+    const struct sched_memory memory = {.layout = &layout,
+                                        .arena = &arena,
+                                        .prefix = true,
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    CHECKF(sched_new(&limits, be, &memory, engine_tokenizer(en), NULL, &sched, &e) == OK, "%s",
+           e.text);
     logits = mem_alloc((size_t)64 * be->n_vocab * sizeof(float));
     inner = be->ops;
     struct backend_ops ops = *inner;

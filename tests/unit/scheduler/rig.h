@@ -20,7 +20,12 @@ struct rig {
 };
 
 struct rig_options {
-    uint32_t n_blocks, n_slots, n_vocab;
+    uint32_t n_blocks, n_slots, n_vocab; /* n_blocks: frames of each group */
+    uint32_t n_groups; /* 0: one */
+    uint32_t window[KV_MAX_GROUPS], n_frames[KV_MAX_GROUPS]; /* n_frames 0: n_blocks */
+    uint32_t n_host[KV_MAX_GROUPS], n_file[KV_MAX_GROUPS]; /* slots of the tiers */
+    bool prefix;
+    uint32_t key_bits, max_jobs;
     struct sched_limits limits;
     struct fake_options fake;
     struct backend_limits backend;
@@ -40,30 +45,83 @@ static inline struct rig_options rig_defaults(void)
                    .chunk_max = 256,
                    .step_target_ms = 200,
                    .max_context = 8192},
-        .backend = {.max_rows = 4096, .max_spans = 4096, .max_outs = 4096},
+        .backend = {.max_rows = 4096, .max_spans = 4096, .max_outs = 4096, .max_staged = 4096},
     };
+}
+
+static inline uint32_t rig_tier_room(void *tier)
+{
+    return fake_tier_room(tier);
+}
+
+static inline bool rig_tier_push(void *tier, const struct kv_job *job)
+{
+    return fake_tier_push(tier, job);
+}
+
+static inline bool rig_tier_pop(void *tier, struct kv_done *done)
+{
+    return fake_tier_pop(tier, done);
+}
+
+static inline struct kv_tier_costs rig_tier_costs(void *tier)
+{
+    return fake_tier_costs(tier);
+}
+
+static const struct sched_tier_ops rig_tier_ops = {rig_tier_room, rig_tier_push, rig_tier_pop,
+                                                   rig_tier_costs};
+
+/* Layers of a kind each in a group; sizes matter to nobody here. */
+static inline void rig_memory(struct rig *g, const struct rig_options *o, struct fake_options *fake)
+{
+    uint32_t n_groups = o->n_groups ? o->n_groups : 1;
+    g->arena = (struct kv_arena){.n_groups = n_groups};
+    g->layout =
+        (struct kv_layout){.n_layers = n_groups, .n_groups = n_groups, .n_slots = o->n_slots};
+    for (uint32_t i = 0; i < n_groups; i++) {
+        g->layout.group[i] = (struct kv_group){.n_layers = 1,
+                                               .window = o->window[i],
+                                               .n_kv_heads = 1,
+                                               .head_dim = 1,
+                                               .block_bytes = 64};
+        g->layout.layer_group[i] = (uint8_t)i;
+        g->arena.group[i] =
+            (struct kv_arena_group){.block_bytes = 64,
+                                    .n_frames = o->n_frames[i] ? o->n_frames[i] : o->n_blocks,
+                                    .n_host = o->n_host[i]};
+        fake->n_file[i] = o->n_file[i];
+    }
+    fake->n_vocab = o->n_vocab;
+    fake->max_jobs = o->max_jobs;
 }
 
 static inline void rig_init(struct rig *g, const struct rig_options *o)
 {
     struct err e;
     memset(g, 0, sizeof(*g));
-    g->arena =
-        (struct kv_arena){.n_groups = 1, .group = {{.block_bytes = 64, .n_frames = o->n_blocks}}};
-    g->layout = (struct kv_layout){.n_layers = 1, .n_groups = 1, .n_slots = o->n_slots};
     struct fake_options fake = o->fake;
-    fake.n_vocab = o->n_vocab;
+    rig_memory(g, o, &fake);
     ck_assert_int_eq(fake_backend_new(&g->arena, &g->layout, o->backend, &fake, &g->be, &e), OK);
-    ck_assert_msg(
-        sched_new(&o->limits, g->be, &g->arena, &g->layout, o->tok, o->metrics, &g->s, &e) == OK,
-        "%s", e.text);
+    struct sched_memory memory = {.layout = &g->layout,
+                                  .arena = &g->arena,
+                                  .tier_ops = o->max_jobs ? &rig_tier_ops : NULL,
+                                  .tier = g->be,
+                                  .max_jobs = o->max_jobs,
+                                  .prefix = o->prefix,
+                                  .key_bits = o->key_bits,
+                                  .secret = {1, 2},
+                                  .domain = {.rope = "", .adapter = "", .salt = ""}};
+    memcpy(memory.n_file, o->n_file, sizeof(memory.n_file));
+    ck_assert_msg(sched_new(&o->limits, g->be, &memory, o->tok, o->metrics, &g->s, &e) == OK, "%s",
+                  e.text);
 }
 
 /* Everything must have been given back. */
 static inline void rig_release(struct rig *g)
 {
     sched_stop(g->s);
-    ck_assert_uint_eq(fake_tag_mismatches(g->be), 0);
+    ck_assert_msg(fake_tag_mismatches(g->be) == 0, "%s", fake_mismatch(g->be));
     struct sched_stats st;
     sched_stats(g->s, &st);
     ck_assert_uint_eq(st.n_running, 0);

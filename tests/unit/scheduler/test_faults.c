@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "base/log.h"
+#include "kvpool/cache_int.h"
 #include "tests/unit/scheduler/rig.h"
 
 static uint32_t wrong_table[64];
@@ -22,28 +23,35 @@ static struct seq *first_seq(void)
     return g.s->running[0];
 }
 
+/* Takes one reader away from the second block of the running sequence. */
+static void free_early(void)
+{
+    struct kvc_group *group = &g.s->kv->group[0];
+    group->block[first_seq()->kv.t[0].block[1]].ref--;
+}
+
 START_TEST(a_block_freed_early_fails_the_audit)
 {
     struct rig_options opt = rig_defaults();
     rig_init(&g, &opt);
     struct request *r = start(50, 1);
-    sched_turn(g.s);
-    ck_assert_int_eq(kv_audit(&g.s->pool, NULL), OK);
-    kv_block_unref(&g.s->pool, kv_table_at(&first_seq()->table, 1));
     struct err e;
-    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
-    ck_assert_ptr_nonnull(strstr(e.text, "kv I4"));
+    sched_turn(g.s);
+    ck_assert_int_eq(kv_cache_audit(g.s->kv, &e), OK);
+    free_early();
+    ck_assert_int_eq(kv_cache_audit(g.s->kv, &e), ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(e.text, "kv I"));
     (void)r; /* left in place with its fault: rig_release would abort */
 }
 END_TEST
 
-START_TEST(a_block_freed_early_aborts_when_its_table_lets_it_go)
+START_TEST(a_block_of_another_life_aborts_when_its_table_is_used)
 {
     struct rig_options opt = rig_defaults();
     rig_init(&g, &opt);
     struct request *r = start(50, 1);
     sched_turn(g.s);
-    kv_block_unref(&g.s->pool, kv_table_at(&first_seq()->table, 1));
+    g.s->kv->group[0].block[first_seq()->kv.t[0].block[1]].generation++;
     sched_cancel(g.s, r);
     sched_turn(g.s);
 }
@@ -56,7 +64,7 @@ START_TEST(a_reused_block_shows_in_the_tags)
     struct request *r = start(50, 1);
     sched_turn(g.s);
     ck_assert_uint_eq(fake_tag_mismatches(g.be), 0);
-    fake_poison(g.be, first_seq()->table.block[1]);
+    fake_poison(g.be, 0, first_seq()->kv.t[0].phys[1]);
     sched_turn(g.s);
     ck_assert_uint_gt(fake_tag_mismatches(g.be), 0);
     (void)r; /* left in place with its fault: rig_release would abort */
@@ -67,7 +75,7 @@ END_TEST
 static void shift_table(void *arg, const struct batch *b)
 {
     const struct sched *s = arg;
-    const struct kv_table *t = &s->span_seq[0]->table;
+    const struct kv_table *t = &s->span_seq[0]->kv.t[0];
     if (t->n < 3)
         return;
     for (uint32_t i = 0; i < t->n; i++)
@@ -96,10 +104,11 @@ START_TEST(a_table_off_by_one_fails_the_audit)
     rig_init(&g, &opt);
     struct request *r = start(50, 1);
     sched_turn(g.s);
-    struct kv_table *t = &first_seq()->table;
+    struct kv_table *t = &first_seq()->kv.t[0];
     t->block[1] = t->block[2];
+    t->generation[1] = t->generation[2];
     struct err e;
-    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
+    ck_assert_int_eq(kv_cache_audit(g.s->kv, &e), ERR_INTERNAL);
     ck_assert_ptr_nonnull(strstr(e.text, "kv I"));
     (void)r; /* left in place with its fault: rig_release would abort */
 }
@@ -135,10 +144,10 @@ START_TEST(a_lost_claim_fails_the_audit)
     rig_init(&g, &opt);
     struct request *r = start(50, 1);
     sched_turn(g.s);
-    g.s->pool.n_promised++;
+    g.s->kv->group[0].n_promised++;
     struct err e;
-    ck_assert_int_eq(kv_audit(&g.s->pool, &e), ERR_INTERNAL);
-    ck_assert_ptr_nonnull(strstr(e.text, "kv I8"));
+    ck_assert_int_eq(kv_cache_audit(g.s->kv, &e), ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(e.text, "promised"));
     (void)r; /* left in place with its fault: rig_release would abort */
 }
 END_TEST
@@ -149,7 +158,7 @@ int main(void)
     Suite *suite = suite_create("scheduler/faults");
     TCase *tc = tcase_create("faults");
     tcase_add_test(tc, a_block_freed_early_fails_the_audit);
-    tcase_add_test_raise_signal(tc, a_block_freed_early_aborts_when_its_table_lets_it_go, SIGABRT);
+    tcase_add_test_raise_signal(tc, a_block_of_another_life_aborts_when_its_table_is_used, SIGABRT);
     tcase_add_test(tc, a_reused_block_shows_in_the_tags);
     tcase_add_test(tc, a_table_off_by_one_shows_in_the_tags);
     tcase_add_test(tc, a_table_off_by_one_fails_the_audit);

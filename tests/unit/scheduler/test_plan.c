@@ -50,7 +50,7 @@ static void check_step(void *arg, const struct batch *b)
     if (w->free_rings && n_prefilling > 0)
         ck_assert_msg(n_prefill > 0, "a prompt makes no progress in step %llu",
                       (unsigned long long)b->step);
-    bool alone = s->n_running == 1 && s->n_queued == 0;
+    bool alone = s->n_running == 1 && tenants_n_queued(s->tenants) == 0;
     if (!alone && n_prefill > SCHED_MIN_CHUNK)
         ck_assert_msg(cost_step_ns(&s->cost, b->n_rows, s->kv_read) <= (double)s->target_ns * 1.001,
                       "step %llu of %u rows is planned to take %.1f ms",

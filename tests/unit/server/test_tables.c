@@ -208,16 +208,55 @@ START_TEST(kv_blocks_follow_option_need_and_memory)
     struct err e;
     ck_assert_int_eq(kv_layout_init_plain(&l, 2, 2, 64, 16, KV_F16, &e), OK);
     uint64_t block = l.group[0].block_bytes;
-    ck_assert_int_eq(plan_kv(10 * block + 1, 0, 64, 100, &l, &p, &e), OK);
-    ck_assert_uint_eq(p.n_blocks, 10);
+    struct kv_plan_ask ask = {
+        .kv_bytes = 10 * block + 1, .max_running = 64, .chunk = 32, .context = 100};
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ck_assert_uint_eq(p.n_frames[0], 10);
     ck_assert_uint_eq(p.max_context, 100);
-    ck_assert_int_eq(plan_kv(0, 1000 * block, 4, 100, &l, &p, &e), OK);
-    ck_assert_uint_eq(p.n_blocks, 28); /* 4 sequences of 7 blocks */
-    ck_assert_int_eq(plan_kv(0, 20 * block, 4, 1000, &l, &p, &e), OK);
-    ck_assert_uint_eq(p.n_blocks, 10); /* half of what is free */
+    ask = (struct kv_plan_ask){
+        .free_bytes = 1000 * block, .max_running = 4, .chunk = 32, .context = 100};
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ck_assert_uint_eq(p.n_frames[0], 28); /* 4 sequences of 7 blocks */
+    ask.free_bytes = 20 * block;
+    ask.context = 1000;
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ck_assert_uint_eq(p.n_frames[0], 10); /* half of what is free */
     ck_assert_uint_eq(p.max_context, 160);
-    ck_assert_int_eq(plan_kv(block, 0, 4, 1000, &l, &p, &e), ERR_INVALID);
+    ck_assert_uint_eq(p.max_staged, 0);
+    ask.kv_bytes = block;
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), ERR_INVALID);
     ck_assert_str_eq(e.param, "kv.bytes");
+    ask.kv_bytes = 40 * block;
+    ask.spill_bytes = 50 * block;
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ck_assert_uint_eq(p.n_file[0], 50);
+    ck_assert_uint_eq(p.max_staged, 50);
+    ck_assert_uint_eq(p.max_context, 1000); /* 63 blocks: more than the arena, less than both */
+}
+END_TEST
+
+START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
+{
+    struct kv_layer_shape shape[6];
+    struct kv_layout l;
+    struct kv_plan p;
+    struct err e;
+    for (int i = 0; i < 6; i++)
+        shape[i] =
+            (struct kv_layer_shape){.window = i < 5 ? 512 : 0, .n_kv_heads = 1, .head_dim = 256};
+    ck_assert_int_eq(kv_layout_init(&l, shape, 6, 16, KV_F16, KV_F16, &e), OK);
+    struct kv_plan_ask ask = {
+        .kv_bytes = 256ull << 20, .max_running = 64, .chunk = 256, .context = 8192};
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    const uint32_t window = (512 + 256) / 16 + 1, full = PLAN_TYPICAL_TOKENS / 16;
+    double n_full = (double)p.n_frames[0] / full, n_window = (double)p.n_frames[1] / window;
+    ck_assert_double_eq_tol(n_full, n_window, 1);
+    ck_assert_uint_le(p.n_frames[0] * l.group[0].block_bytes +
+                          p.n_frames[1] * l.group[1].block_bytes,
+                      ask.kv_bytes);
+    ask.max_running = 2; /* window blocks of two sequences and a quarter are enough */
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ck_assert_uint_eq(p.n_frames[1], window * 2 * 5 / 4);
 }
 END_TEST
 
@@ -302,6 +341,7 @@ int main(void)
     tcase_add_test(t, a_frame_is_one_http_chunk);
     tcase_add_test(t, accepted_sockets_have_the_options_of_the_listener);
     tcase_add_test(t, kv_blocks_follow_option_need_and_memory);
+    tcase_add_test(t, groups_with_windows_run_out_together_at_the_typical_length);
     tcase_add_loop_test(t, conversations_are_normalised_or_refused_with_their_path, 0,
                         sizeof(conversations) / sizeof(conversations[0]));
     suite_add_tcase(s, t);

@@ -1,0 +1,370 @@
+/* Room for the rows of this turn, and the copies that make it. Thread: engine.
+ *
+ * Running sequences get room oldest first. When it doesn't reach for all, the youngest are parked (never
+ * the oldest of all) until it does; frames that are still being copied are waited for, while those that
+ * have room go on. So the oldest always moves; it fits alone, by admission; by induction all end. One
+ * that is larger than the arena goes on, when it is alone, by paging out its own cold blocks.
+ *
+ * When free frames run low, full blocks of the youngest sequences are copied to a tier ahead of time:
+ * parking them is then only a change of numbers. */
+#include "scheduler/sched.h"
+
+#include "base/check.h"
+
+/* ---- copies ---- */
+
+static bool has_tier(const struct sched *s)
+{
+    return s->memory.tier_ops != NULL;
+}
+
+void memory_copies_done(struct sched *s)
+{
+    struct kv_done done;
+    if (!has_tier(s))
+        return;
+    while (s->memory.tier_ops->pop(s->memory.tier, &done)) {
+        kv_job_done(s->kv, &done.job, done.ok);
+        if (done.ok)
+            s->n_bytes[done.job.load] += s->layout.group[done.job.group].block_bytes;
+        s->n_copies_out--;
+        s->has_lost |= !done.ok;
+        s->moved = true;
+        s->epoch++;
+    }
+}
+
+void memory_copies_start(struct sched *s)
+{
+    const struct sched_tier_ops *ops = s->memory.tier_ops;
+    struct kv_job job;
+    if (!has_tier(s))
+        return;
+    while (ops->room(s->memory.tier) > 0 && kv_job_next(s->kv, &job)) {
+        CHECK(ops->push(s->memory.tier, &job));
+        s->n_copies_out++;
+    }
+}
+
+uint32_t memory_spill(struct sched *s, struct seq *q, uint32_t n_most)
+{
+    uint32_t n = kv_seq_spill(s->kv, &q->kv, n_most);
+    s->moved |= n > 0;
+    return n;
+}
+
+void memory_count_staged(const struct sched *s, struct seq *q)
+{
+    const struct kv_table *t = &q->kv.t[0];
+    uint32_t in_memory = s->n_frames[0] + s->memory.arena->group[0].n_host;
+    q->n_staged = 0;
+    for (uint32_t i = t->first; i < t->n && q->n_staged < t->n_paged; i++)
+        q->n_staged += t->phys[i] >= in_memory;
+}
+
+/* ---- who has room ---- */
+
+/* Rows that q may have in this turn, as far as can be told before planning. */
+static uint32_t next_rows(const struct sched *s, const struct seq *q, uint32_t *left)
+{
+    uint32_t n = q->n_tok - q->n_kv;
+    n = n < s->limits.chunk_max ? n : s->limits.chunk_max;
+    n = n < *left ? n : *left;
+    *left -= n;
+    return n;
+}
+
+static struct kv_need rows_need(const struct sched *s, const struct seq *q, uint32_t n_rows)
+{
+    struct kv_need need = {{0}};
+    if (n_rows == 0)
+        return need;
+    need = kv_seq_need(s->kv, &q->kv, n_rows);
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        uint32_t promised = q->kv.claim.n[g];
+        need.n[g] -= need.n[g] < promised ? need.n[g] : promised;
+    }
+    return need;
+}
+
+/* No look at each sequence when room is ample: a decoding one takes at most a block in each group, a
+ * chunk one more than its rows fill. */
+static bool ample(struct sched *s)
+{
+    struct kv_need most = {{0}}, none = {{0}};
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        most.n[g] = 2 * s->n_running + s->limits.max_batch_tokens / s->layout.n_slots + 1;
+    if (s->n_parked > 0 || !room_covers(s, &most, &none))
+        return false;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        if (s->running[i]->n_staged > 0)
+            return false;
+        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv);
+    }
+    s->next_need = most;
+    s->n_stalled = 0;
+    return true;
+}
+
+static bool oldest_is_parked(const struct sched *s)
+{
+    return s->n_parked > 0 && (s->n_running == 0 || seq_older(s->parked[0], s->running[0]));
+}
+
+/* What the oldest of all takes when it is parked: it comes back whatever others lack. */
+static struct kv_need oldest_need(const struct sched *s)
+{
+    struct kv_need need = {{0}};
+    if (!oldest_is_parked(s))
+        return need;
+    const struct seq *q = s->parked[0];
+    need =
+        room_add(kv_seq_absent_paged(s->kv, &q->kv, park_paged(s, q)), room_growth(s, q, q->n_tok));
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        need.n[g] = need.n[g] < s->n_frames[g] ? need.n[g] : s->n_frames[g];
+    return need;
+}
+
+static bool is_none(const struct kv_need *need)
+{
+    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++) {
+        if (need->n[g] > 0)
+            return false;
+    }
+    return true;
+}
+
+/* Marks who has room. *want: frames for all of them together. */
+static bool grant(struct sched *s, struct kv_need *want)
+{
+    uint32_t left = s->limits.max_batch_tokens, staged = s->be->limits.max_staged;
+    struct kv_need sum = oldest_need(s), none = {{0}};
+    bool all = room_covers(s, &sum, &none);
+    *want = sum;
+    s->n_stalled = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct seq *q = s->running[i];
+        q->granted = false;
+        if (!kv_seq_resident(&q->kv) || q->n_staged > staged)
+            continue;
+        struct kv_need need = rows_need(s, q, next_rows(s, q, &left));
+        *want = room_add(*want, need);
+        /* What an older one waits for is not for a younger one to take. */
+        q->granted = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
+        if (q->granted) {
+            sum = room_add(sum, need);
+            staged -= q->n_staged;
+        } else {
+            s->n_stalled++;
+        }
+    }
+    s->next_need = *want;
+    return all && s->n_stalled == 0;
+}
+
+/* Frames that will be free when the copies of parked sequences are done. */
+static bool comes_free(const struct sched *s, const struct kv_need *want)
+{
+    struct kv_need coming = {{0}};
+    if (s->n_copies_out == 0 && kv_jobs_open(s->kv) == 0)
+        return false;
+    for (uint32_t i = 0; i < s->n_parked; i++)
+        coming = room_add(coming, kv_seq_private(s->kv, &s->parked[i]->kv));
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        if (want->n[g] > (uint64_t)kv_room(s->kv, g) + coming.n[g])
+            return false;
+    }
+    return true;
+}
+
+/* ---- whom to park ---- */
+
+struct victim {
+    bool paused;
+    int32_t priority;
+    uint32_t tenant;
+    uint64_t served; /* of its tenant */
+    bool fresh; /* neither preempted often nor nearly done */
+};
+
+static struct victim victim_of(const struct sched *s, const struct seq *q)
+{
+    const struct request *r = q->req->r;
+    return (struct victim){.paused = q->paused,
+                           .priority = r->priority,
+                           .tenant = r->tenant,
+                           .served = tenant_counter(s->tenants, r->tenant),
+                           .fresh = q->n_preempted < SCHED_PREEMPT_MOST &&
+                                    r->max_tokens - q->n_out > SCHED_NEARLY_DONE};
+}
+
+/* a is to be parked rather than the older b. */
+static bool rather(const struct victim *a, const struct victim *b)
+{
+    if (a->paused != b->paused)
+        return a->paused;
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    if (a->fresh != b->fresh)
+        return a->fresh;
+    return a->tenant == b->tenant || a->served >= b->served;
+}
+
+/* The oldest of all, those whose worst case was promised and those on their way back stay. */
+static struct seq *pick_victim(const struct sched *s)
+{
+    struct seq *best = NULL;
+    struct victim best_is = {0};
+    for (uint32_t i = oldest_is_parked(s) ? 0 : 1; i < s->n_running; i++) {
+        struct seq *q = s->running[i];
+        if (q->req->reserves || !kv_seq_resident(&q->kv))
+            continue;
+        struct victim is = victim_of(s, q);
+        if (!best || rather(&is, &best_is)) {
+            best = q;
+            best_is = is;
+        }
+    }
+    return best;
+}
+
+/* ---- when nobody is left to park ---- */
+
+/* Cold blocks of the one sequence that runs make place for its next ones. */
+static bool page_out(struct sched *s, struct seq *q, const struct kv_need *want)
+{
+    uint32_t room = kv_room(s->kv, 0);
+    uint32_t n = (want->n[0] > room ? want->n[0] - room : 0) + SCHED_PAGE_TURN;
+    if (!room_oversize(s, req_positions(q->req->r)))
+        return false;
+    if (kv_seq_page_out(s->kv, &q->kv, n) > 0) {
+        memory_count_staged(s, q);
+        return true;
+    }
+    memory_spill(s, q, 2 * n);
+    return false;
+}
+
+static bool drop_youngest_parked(struct sched *s)
+{
+    for (uint32_t i = s->n_parked; i > (oldest_is_parked(s) ? 1u : 0u); i--) {
+        struct seq *q = s->parked[i - 1];
+        if (park_blocks(q) == 0)
+            continue;
+        park_drop(s, q);
+        return true;
+    }
+    return false;
+}
+
+static void end_stuck(struct sched *s, struct seq *q)
+{
+    struct err e;
+    err_set(&e, ERR_INTERNAL, "no KV block can be had for choice %u at position %u", q->choice,
+            q->n_kv);
+    req_end(s, q->req, &e);
+    running_compact(s);
+}
+
+/* The oldest has no room although all others are parked. False: it waits for copies. */
+static bool unstick(struct sched *s, const struct kv_need *want)
+{
+    struct seq *q = oldest_is_parked(s) ? s->parked[0] : s->n_running ? s->running[0] : NULL;
+    if (!q || q->granted || (q->state == SEQ_LIVE && !kv_seq_resident(&q->kv)))
+        return false;
+    if (q->state == SEQ_LIVE && page_out(s, q, want))
+        return true;
+    if (kv_jobs_open(s->kv) > 0)
+        return false;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        if (s->running[i] != q && s->running[i]->req->reserves)
+            return false; /* it ends in a finite time */
+    }
+    if (drop_youngest_parked(s))
+        return true;
+    end_stuck(s, q);
+    return true;
+}
+
+static void make_room(struct sched *s)
+{
+    struct kv_need want;
+    while (!grant(s, &want)) {
+        if (comes_free(s, &want))
+            return;
+        struct seq *q = pick_victim(s);
+        if (!q && unstick(s, &want))
+            continue;
+        if (!q)
+            return;
+        park_seq(s, q);
+        s->preempts = s->tight = true;
+    }
+}
+
+/* ---- ahead of time ---- */
+
+static void spill_ahead(struct sched *s)
+{
+    uint32_t room = kv_room(s->kv, 0), left = SCHED_SPILL_TURN;
+    uint32_t low = s->n_frames[0] / 8 + s->n_running;
+    if (!has_tier(s) || s->limits.preempt == SCHED_PREEMPT_RECOMPUTE || room >= low ||
+        kv_jobs_open(s->kv) >= s->memory.max_jobs)
+        return;
+    uint32_t clean = 0; /* blocks of those looked at: parking them would give as many frames */
+    for (uint32_t i = s->n_running; i > 0 && left > 0 && clean < 2 * low; i--) {
+        struct seq *q = s->running[i - 1];
+        if (q->req->reserves || !kv_seq_resident(&q->kv))
+            continue;
+        left -= memory_spill(s, q, left);
+        clean += q->kv.t[0].n - q->kv.t[0].first;
+    }
+}
+
+/* After a copy failed: who lost a block computes again, and so does who would wait for ever for frames
+ * that were to come free. */
+static void drop_lost(struct sched *s)
+{
+    s->has_lost = false;
+    for (uint32_t i = s->n_parked; i > 0; i--) {
+        if (kv_seq_dirty(s->kv, &s->parked[i - 1]->kv) > 0)
+            park_drop(s, s->parked[i - 1]);
+    }
+    for (uint32_t i = s->n_running; i > 0; i--) {
+        if (s->running[i - 1]->kv.lost)
+            park_seq(s, s->running[i - 1]);
+    }
+}
+
+/* Frames come free in ways that nobody tells: windows slide, cached blocks get copies. */
+static void watch_room(struct sched *s)
+{
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        uint32_t room = kv_room(s->kv, g);
+        if (room > s->last_room[g])
+            s->epoch++;
+        s->last_room[g] = room;
+    }
+}
+
+static void loosen(struct sched *s)
+{
+    struct kv_need high = room_watermark(s, true), none = {{0}};
+    if (!s->tight || s->n_parked > 0 || (s->n_running > 0 && !room_covers(s, &high, &none)))
+        return;
+    s->tight = false;
+    s->epoch++;
+}
+
+void memory_turn(struct sched *s)
+{
+    s->preempts = false;
+    if (s->has_lost)
+        drop_lost(s);
+    watch_room(s);
+    if (!ample(s))
+        make_room(s);
+    park_resume(s);
+    loosen(s);
+    spill_ahead(s);
+}

@@ -1,0 +1,167 @@
+/* Sequences that gave their blocks away for others, and how they come back. Thread: engine.
+ *
+ * Parked by swap: every block gets a copy in a tier; a frame whose copy is done can be had by anybody,
+ * and comes back by a load. Parked by recompute: it holds nothing and computes again, less what the
+ * prefix cache still has. What it emitted before stays emitted: rows are computed up to its last token
+ * and only the one after that is sampled, from the same history and the same place of the random
+ * stream. They come back oldest first, before anybody is admitted. */
+#include "scheduler/sched.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+void park_insert(struct sched *s, struct seq *q)
+{
+    CHECK(s->n_parked < s->limits.max_running);
+    uint32_t i = s->n_parked++;
+    for (; i > 0 && seq_older(q, s->parked[i - 1]); i--)
+        s->parked[i] = s->parked[i - 1];
+    s->parked[i] = q;
+    q->state = SEQ_PARKED;
+}
+
+void park_remove(struct sched *s, struct seq *q)
+{
+    uint32_t i = 0;
+    while (i < s->n_parked && s->parked[i] != q)
+        i++;
+    CHECK(i < s->n_parked);
+    s->n_parked--;
+    memmove(s->parked + i, s->parked + i + 1, (s->n_parked - i) * sizeof(*s->parked));
+}
+
+uint32_t park_blocks(const struct seq *q)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
+        n += q->kv.t[g].n - q->kv.t[g].first;
+    return n;
+}
+
+/* ns to write what has no copy yet and to read everything back. Unknown costs count as nothing: trying
+ * is how they become known. */
+static double swap_ns(const struct sched *s, const struct seq *q)
+{
+    struct kv_tier_costs c = s->memory.tier_ops->costs(s->memory.tier);
+    double ns = 0;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        const struct kv_table *t = &q->kv.t[g];
+        bool ram = s->memory.arena->group[g].n_host > 0;
+        double bytes = (double)s->layout.group[g].block_bytes;
+        double out = ram ? c.ram_ns_byte : c.file_write_ns_byte;
+        double in = ram ? c.ram_ns_byte : c.file_read_ns_byte;
+        ns += bytes * ((double)(t->n - (t->n_clean > t->first ? t->n_clean : t->first)) * out +
+                       (double)(t->n - t->first) * in);
+    }
+    return ns;
+}
+
+static double recompute_ns(const struct sched *s, const struct seq *q)
+{
+    return s->cost.row_ns * q->n_kv + s->cost.kv_ns * (double)cost_kv_read(0, q->n_kv);
+}
+
+static bool swaps(const struct sched *s, const struct seq *q)
+{
+    if (!s->memory.tier_ops || s->limits.preempt == SCHED_PREEMPT_RECOMPUTE || q->kv.lost)
+        return false;
+    return s->limits.preempt == SCHED_PREEMPT_SWAP || swap_ns(s, q) <= recompute_ns(s, q);
+}
+
+void park_drop(struct sched *s, struct seq *q)
+{
+    kv_seq_drop(s->kv, &q->kv);
+    q->n_kv = 0;
+    q->n_staged = 0;
+    s->epoch++;
+}
+
+/* Queues copies of everything; what finds no slot means that the sequence computes again. */
+static bool swap_out(struct sched *s, struct seq *q)
+{
+    memory_spill(s, q, UINT32_MAX);
+    return kv_seq_dirty(s->kv, &q->kv) == 0;
+}
+
+void park_seq(struct sched *s, struct seq *q)
+{
+    CHECK(q->state == SEQ_LIVE && q->n_fly == 0);
+    bool by_swap = swaps(s, q);
+    kv_seq_park(s->kv, &q->kv);
+    if (by_swap && !swap_out(s, q))
+        by_swap = false;
+    if (!by_swap)
+        park_drop(s, q);
+    q->n_preempted++;
+    q->req->n_preempted++;
+    q->look_epoch = 0;
+    s->epoch++;
+    s->moved = true;
+    s->has_ended = true; /* it leaves `running` */
+    park_insert(s, q);
+    running_compact(s);
+    stopwatch_turn(&q->req->watch, TIMING_swap, s->now_ns);
+    gauges_preempted(s, by_swap ? PREEMPT_SWAP : PREEMPT_RECOMPUTE);
+}
+
+uint32_t park_paged(const struct sched *s, const struct seq *q)
+{
+    uint32_t most = s->n_frames[0] / 2;
+    if (!room_oversize(s, req_positions(q->req->r)) || q->kv.t[0].n <= most)
+        return 0;
+    return q->kv.t[0].n - most;
+}
+
+/* Prompt positions count as read from the cache only if no step has read anything else before. */
+static void adopt_again(struct sched *s, struct seq *q)
+{
+    if (!s->memory.prefix || (q->req->r->prompt_logprobs && !q->forked && q->n_out == 0) ||
+        q->n_tok < 2)
+        return;
+    q->n_kv = kv_seq_adopt(s->kv, &q->kv, q->tokens, q->n_tok - 1);
+    if (!q->req->first_scheduled_ns && q->choice == 0)
+        q->req->n_cached = q->n_kv;
+}
+
+static bool comes_back(struct sched *s, struct seq *q, bool oldest)
+{
+    if (park_blocks(q) == 0)
+        adopt_again(s, q);
+    uint32_t n_paged = park_paged(s, q);
+    struct kv_need need = kv_seq_absent_paged(s->kv, &q->kv, n_paged);
+    uint32_t n_rows = SCHED_RESUME_ROWS << (q->n_preempted < 4 ? q->n_preempted : 4);
+    struct kv_need grow = room_growth(s, q, room_positions(s, q, n_rows));
+    struct kv_need rest = {{0}};
+    if (!oldest)
+        rest = room_add(room_add(grow, s->next_need), room_watermark(s, true));
+    if (!room_covers(s, &need, &rest) || !kv_seq_unpark_paged(s->kv, &q->kv, n_paged))
+        return false;
+    s->next_need = room_add(s->next_need, grow);
+    return true;
+}
+
+void park_resume(struct sched *s)
+{
+    while (s->n_parked > 0) {
+        struct seq *q = s->parked[0];
+        bool oldest = s->n_running == 0 || seq_older(q, s->running[0]);
+        if (q->look_epoch == s->epoch || (s->preempts && !oldest))
+            return;
+        bool held = park_blocks(q) > 0;
+        if (!comes_back(s, q, oldest)) {
+            if (!held && park_blocks(q) > 0) {
+                kv_seq_drop(s->kv, &q->kv);
+                q->n_kv = 0;
+            }
+            q->look_epoch = s->epoch;
+            return;
+        }
+        park_remove(s, q);
+        q->state = SEQ_LIVE;
+        q->granted = true;
+        memory_count_staged(s, q);
+        running_insert(s, q);
+        s->moved = true;
+    }
+}

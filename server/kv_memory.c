@@ -1,0 +1,130 @@
+/* Opening and closing the KV memory; see kv_memory.h. */
+#include "server/kv_memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/settings.h"
+
+enum {
+    MAX_JOBS = 32, /* copies in flight: enough to keep a disk busy, few enough to change plans */
+    COPY_DEADLINE_S = 30 /* a copy that takes longer has failed */
+};
+
+static uint32_t tier_room(void *tier)
+{
+    return kv_tier_room(tier);
+}
+
+static bool tier_push(void *tier, const struct kv_job *job)
+{
+    return kv_tier_push(tier, job);
+}
+
+static bool tier_pop(void *tier, struct kv_done *done)
+{
+    return kv_tier_pop(tier, done);
+}
+
+static struct kv_tier_costs tier_costs(void *tier)
+{
+    return kv_tier_costs(tier);
+}
+
+static const struct sched_tier_ops tier_ops = {tier_room, tier_push, tier_pop, tier_costs};
+
+static void wake(void *arg)
+{
+    struct kv_memory *m = arg;
+    sched_wake(m->sched); /* copies come from a scheduler only */
+}
+
+static enum status check_spill(const struct settings *set, struct err *e)
+{
+    bool path = *set->kv_spill_path != 0, bytes = set->kv_spill_bytes != 0;
+    if (path == bytes)
+        return OK;
+    return err_set_field(e, ERR_INVALID, path ? "kv.spill.bytes" : "kv.spill.path", NULL,
+                         "kv.spill.path and kv.spill.bytes belong together: %s is not given",
+                         path ? "kv.spill.bytes" : "kv.spill.path");
+}
+
+static enum status open_tier(struct kv_memory *m, const struct settings *set, struct err *e)
+{
+    struct kv_tier_options o = {.arena = &m->arena,
+                                .layout = &m->layout,
+                                .path = set->kv_spill_path,
+                                .max_jobs = MAX_JOBS,
+                                .deadline_ns = COPY_DEADLINE_S * NS_PER_S,
+                                .threaded = true,
+                                .wake = wake,
+                                .wake_arg = m};
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < m->layout.n_groups; g++) {
+        o.n_file[g] = m->plan.n_file[g];
+        n += m->plan.n_file[g] + m->plan.n_host[g];
+    }
+    return n ? kv_tier_open(&o, &m->tier, e) : OK;
+}
+
+enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
+                           uint32_t wanted_context, struct err *e)
+{
+    uint64_t free_bytes = plan_free_bytes();
+    const struct kv_plan_ask ask = {
+        .kv_bytes = set->kv_bytes,
+        .free_bytes = free_bytes > set->kv_host_bytes ? free_bytes - set->kv_host_bytes : 0,
+        .host_bytes = set->kv_host_bytes,
+        .spill_bytes = set->kv_spill_bytes,
+        .max_running = (uint32_t)set->sched_max_running,
+        .chunk = (uint32_t)(set->sched_chunk_max < set->sched_max_batch_tokens
+                                ? set->sched_chunk_max
+                                : set->sched_max_batch_tokens),
+        .context = wanted_context,
+    };
+    enum status status = check_spill(set, e);
+    if (!status)
+        status = engine_kv_layout(en, set, &m->layout, e);
+    if (!status)
+        engine_kv_gate(en, &m->layout);
+    if (!status)
+        status = plan_kv(&ask, &m->layout, &m->plan, e);
+    if (!status && m->plan.max_context < wanted_context)
+        log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
+                 m->plan.max_context, wanted_context);
+    if (!status)
+        status = kv_arena_init(&m->arena, &m->layout, m->plan.n_frames, m->plan.n_host, e);
+    return status ? status : open_tier(m, set, e);
+}
+
+enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,
+                                struct sched_memory *out, struct err *e)
+{
+    *out = (struct sched_memory){.layout = &m->layout,
+                                 .arena = &m->arena,
+                                 .tier_ops = m->tier ? &tier_ops : NULL,
+                                 .tier = m->tier,
+                                 .max_jobs = m->tier ? MAX_JOBS : 0,
+                                 .prefix = set->prefix_enabled,
+                                 .domain = {.rope = "", .adapter = "", .salt = ""}};
+    memcpy(out->n_file, m->plan.n_file, sizeof(out->n_file));
+    if (getrandom(out->secret, sizeof(out->secret), 0) != sizeof(out->secret))
+        return err_set(e, ERR_IO, "no random bytes for the prefix keys: %s", strerror(errno));
+    return OK;
+}
+
+void kv_memory_stop(struct kv_memory *m)
+{
+    if (m->tier)
+        kv_tier_stop(m->tier);
+}
+
+void kv_memory_close(struct kv_memory *m)
+{
+    kv_tier_close(m->tier);
+    m->tier = NULL;
+    kv_arena_release(&m->arena);
+}

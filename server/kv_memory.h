@@ -1,0 +1,32 @@
+/* The memory that keys and values live in: the arena's frames, the RAM tier, the spill file. Opened once
+ * by the loader thread, before the scheduler; sizes by plan_kv.h. */
+#ifndef SERVER_KV_MEMORY_H
+#define SERVER_KV_MEMORY_H
+
+#include "engine/engine.h"
+#include "kvpool/arena.h"
+#include "kvpool/layout.h"
+#include "kvpool/tier.h"
+#include "scheduler/scheduler.h"
+#include "server/plan_kv.h"
+
+struct settings;
+
+struct kv_memory {
+    struct kv_layout layout;
+    struct kv_plan plan;
+    struct kv_arena arena; /* owns */
+    struct kv_tier *tier; /* owns; NULL: no tier */
+    struct sched *sched; /* borrows; woken when a copy is done; set before it starts */
+};
+
+/* wanted_context: prompt and output tokens of a request. m zeroed. */
+enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
+                           uint32_t wanted_context, struct err *e);
+/* What the scheduler is told of it. */
+enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,
+                                struct sched_memory *out, struct err *e);
+void kv_memory_stop(struct kv_memory *m); /* no copy goes on; after sched_stop, before sched_free */
+void kv_memory_close(struct kv_memory *m);
+
+#endif

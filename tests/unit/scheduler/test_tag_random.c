@@ -1,0 +1,90 @@
+/* Random operations on a scheduler over tiny pools against a naive reference that steps every choice
+ * alone: submit, cancel, read or leave rings full, turn, end copies late, out of order, badly, fail steps
+ * and reads, squeeze, clear the index, change limits. After every operation the scheduler and the cache
+ * are audited, free frames and slots are poisoned, and no tag may be wrong. Now and then everything must
+ * come to its end within a bound. */
+#include "tests/unit/scheduler/tag_world.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+enum { N_OPS = 20000 }; /* one thread: nothing for that sanitizer to see */
+#else
+enum { N_OPS = 1000000 };
+#endif
+
+static struct tag_world w;
+
+START_TEST(any_order_of_operations_gives_each_request_its_own_tokens_once)
+{
+    tag_run_world(&w, random_env("MILLRACE_RANDOM_SEED", 1) + (uint64_t)_i, KVC_NO_FAULT);
+}
+END_TEST
+
+/* Faults of the cache that a scheduler's load must bring to light; test_tag_pool.c has them all. */
+static const struct {
+    enum kvc_fault fault;
+    const char *name;
+} faults[] = {{KVC_NO_FAULT, "none"},
+              {KVC_FAULT_NO_COW, "a missed copy-on-write"},
+              {KVC_FAULT_FRAME_UNDER_COPY, "a frame freed with a copy in flight"},
+              {KVC_FAULT_WINDOW_FIRST, "a window that slides too far"},
+              {KVC_FAULT_HIT_LENGTH, "an off-by-one in a hit"},
+              {KVC_FAULT_HIT_WINDOW, "a hit that takes too few window blocks"},
+              {KVC_FAULT_UNVERIFIED, "a hit by the key alone"},
+              {KVC_FAULT_STALE_SLOT, "a copy that lacks what was written since"}};
+
+struct planted {
+    uint64_t seed;
+    enum kvc_fault fault;
+};
+
+static void run_planted(void *arg)
+{
+    const struct planted *p = arg;
+    tag_run_world(&w, p->seed, p->fault);
+}
+
+START_TEST(a_planted_fault_is_found)
+{
+    enum { MOST = 60 };
+    uint32_t n_worlds = 0;
+    for (bool found = false; !found && n_worlds < MOST; n_worlds++) {
+        struct planted p = {9000 + n_worlds, faults[_i].fault};
+        found = random_world_fails(run_planted, &p);
+    }
+    if (faults[_i].fault == KVC_NO_FAULT)
+        ck_assert_msg(n_worlds == MOST, "found a fault that isn't there");
+    else
+        ck_assert_msg(n_worlds < MOST, "%s is not found in %u worlds", faults[_i].name, n_worlds);
+    printf("planted: %s: %u worlds\n", faults[_i].name, n_worlds);
+}
+END_TEST
+
+START_TEST(the_run_has_met_everything)
+{
+    if (random_counts->n_ops < 100000)
+        return; /* a look at single worlds */
+    for (uint32_t i = 0; i < N_TAG_COUNTS; i++)
+        ck_assert_msg(random_counts->n[i] > 0, "no world has met: %s", tag_names[i]);
+}
+END_TEST
+
+int main(void)
+{
+    random_counts_open(tag_names, N_TAG_COUNTS);
+    Suite *suite = suite_create("scheduler/tag_random");
+    TCase *tc = tcase_create("random");
+    tcase_set_timeout(tc, 600);
+    tcase_add_loop_test(tc, any_order_of_operations_gives_each_request_its_own_tokens_once, 0,
+                        (int)random_worlds(N_OPS));
+    tcase_add_loop_test(tc, a_planted_fault_is_found, 0, (int)(sizeof(faults) / sizeof(faults[0])));
+    tcase_add_test(tc, the_run_has_met_everything);
+    suite_add_tcase(suite, tc);
+    int rc = run_suite(suite);
+    random_counts_print("tag_random");
+    return rc;
+}
