@@ -198,14 +198,13 @@ static bool seen_full(const struct sched *s, const struct req *q)
 /* A pass over the queue in order of service. */
 static void admit_pass(struct sched *s)
 {
-    uint32_t n_started = 0, n_looks = 0, n_scanned = 0, place = 0;
+    uint32_t n_started = 0, n_looks = 0, n_scanned = 0;
     struct req *head = NULL;
     s->horizon = room_add(room_horizon(s), room_watermark(s, false));
     for (struct tenant_item *it = tenant_first(s->tenants, s->now_ns); it;
          it = tenant_next(s->tenants)) {
         struct req *q = (struct req *)it;
         enum look found = LOOK_FULL;
-        atomic_store_explicit(&q->r->queue_position, ++place, memory_order_relaxed);
         if (q->shares && (q->look_epoch == s->epoch || ++n_looks > SCHED_SHARE_LOOKS))
             continue;
         if (!seen_full(s, q))
@@ -214,7 +213,6 @@ static void admit_pass(struct sched *s)
             if (head)
                 head->n_bypassed++;
             n_started++;
-            place--;
             s->horizon = room_add(s->horizon, own_need(s, q));
         } else if (found == LOOK_FULL && !head) {
             head = q;
@@ -236,6 +234,12 @@ static void refuse_stuck(struct sched *s)
     req_end(s, (struct req *)it, &e);
 }
 
+static void tell_place(struct tenant_item *it, uint32_t place)
+{
+    struct req *q = (struct req *)it;
+    atomic_store_explicit(&q->r->queue_position, place, memory_order_relaxed);
+}
+
 void admit_all(struct sched *s)
 {
     uint32_t n_queued = tenants_n_queued(s->tenants);
@@ -251,5 +255,6 @@ void admit_all(struct sched *s)
         if (n_queued > 0 && !s->active && s->n_tickets == n_before && kv_jobs_open(s->kv) == 0)
             refuse_stuck(s);
     }
+    tenants_tell_places(s->tenants, s->now_ns, SCHED_BYPASS_SCAN, tell_place);
     atomic_store(&s->door.n_open, n_queued ? 0 : s->limits.max_running - s->n_slots_held);
 }

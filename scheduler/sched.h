@@ -128,6 +128,7 @@ struct sched {
     struct seq **out_seq; /* owns [max_outs] */
     struct kv_copy *copy; /* owns [(max_running + 1) * KV_MAX_GROUPS] */
     uint32_t n_copies;
+    double prefill_ns, prefill_rows; /* decayed sums over steps with prompt rows */
     struct cost cost;
     char *text; /* owns: scratch of retire */
     char *text_scanned; /* owns: the same */

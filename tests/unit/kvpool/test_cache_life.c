@@ -161,6 +161,19 @@ START_TEST(a_trimmed_promise_is_room_again)
 }
 END_TEST
 
+START_TEST(what_an_undone_growth_took_from_the_promise_is_promised_again)
+{
+    ck_assert(kv_seq_claim(rig, &seq[0], &(struct kv_need){{10}}));
+    ck_assert(rig_grow(&seq[0], 4 * 4));
+    ck_assert_uint_eq(seq[0].claim.n[0], 6);
+    kv_seq_undo(rig, &seq[0]);
+    rig_sound();
+    ck_assert_uint_eq(seq[0].claim.n[0], 10);
+    ck_assert_uint_eq(kv_room(rig, 0), 6);
+    rig_close();
+}
+END_TEST
+
 START_TEST(a_reserve_for_a_window_lasts_for_the_sequences_whole_life)
 {
     rig_close();
@@ -404,6 +417,7 @@ int main(void)
     tcase_add_test(t, a_sealed_block_is_open_again_after_an_undo);
     tcase_add_test(t, a_promise_is_kept_for_its_sequence_alone);
     tcase_add_test(t, a_trimmed_promise_is_room_again);
+    tcase_add_test(t, what_an_undone_growth_took_from_the_promise_is_promised_again);
     tcase_add_test(t, a_reserve_for_a_window_lasts_for_the_sequences_whole_life);
     tcase_add_test(t, the_need_of_a_length_is_met_with_equality_at_the_worst_alignment);
     tcase_add_test(t, a_short_sequence_needs_no_more_than_its_length_in_any_group);
