@@ -41,18 +41,19 @@ static uint64_t fold(uint64_t state, uint32_t token)
     return x ^ (x >> 29);
 }
 
-uint32_t journal_fingerprint(uint64_t secret, const int32_t *tokens, uint32_t n_tokens,
+uint32_t journal_fingerprint(uint64_t *state, const int32_t *tokens, uint32_t n_tokens,
                              uint32_t block_tokens, uint32_t *print, uint32_t cap)
 {
     uint32_t n = n_tokens / block_tokens;
-    uint64_t state = secret;
+    uint64_t x = *state;
     n = n < cap ? n : cap;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < block_tokens; k++)
-            state = fold(state, (uint32_t)tokens[(size_t)i * block_tokens + k]);
-        uint32_t x = (uint32_t)((state * 0xd6e8feb86659fd93ull) >> 32);
-        print[i] = x ? x : 1;
+            x = fold(x, (uint32_t)tokens[(size_t)i * block_tokens + k]);
+        uint32_t shown = (uint32_t)((x * 0xd6e8feb86659fd93ull) >> 32);
+        print[i] = shown ? shown : 1;
     }
+    *state = x;
     return n;
 }
 

@@ -1,8 +1,8 @@
 /* The step journal: what happened in the scheduler, as fixed-size records in a bounded ring.
  *
  * Enough to run the same load again (`millrace simulate`): the limits, every request's arrival with its
- * lengths and a fingerprint of each prompt block (equal prompts stay equal, texts cannot be read back),
- * cancels, every step's rows and time, every end. The oldest records go first; a request's record and
+ * lengths and a fingerprint of each block of its prompt and, at its end, of its output (equal beginnings
+ * stay equal, texts cannot be read back), cancels, every step's rows and time, every end. The oldest records go first; a request's record and
  * those with its fingerprints may be cut apart at the ring's tail, readers skip what has no head.
  *
  * Thread: engine, but for journal_fingerprint. Nothing allocates after journal_init. */
@@ -43,6 +43,8 @@ struct journal_config {
         uint64_t block_bytes;
     } group[2];
     bool prefix; /* the prefix cache is on */
+    uint32_t reserve, preempt; /* enum sched_reserve, enum sched_preempt */
+    uint32_t ram_ps_byte, write_ps_byte, read_ps_byte; /* copies, measured; 0: not known */
 };
 
 /* 64 bytes. */
@@ -60,6 +62,7 @@ struct journal_record {
         uint32_t print[JOURNAL_PROMPT_PRINTS]; /* PROMPT: the next blocks'; 0: none, or filler */
         struct {
             uint64_t took_ns, kv_read;
+            uint64_t between_ns; /* since the step before; 0: the engine had nothing to do then */
             uint32_t n_rows, n_spans, n_outs, n_prompt_rows;
             uint16_t n_preempted, n_swaps, n_queued, n_running;
         } step;
@@ -84,9 +87,10 @@ void journal_release(struct journal *j);
 /* The next record of a kind, zeroed but for kind and time; NULL when the journal is off. */
 struct journal_record *journal_put(struct journal *j, enum journal_kind kind, uint64_t at_ns);
 
-/* Fingerprints of a prompt's full blocks: print[i] tells tokens [0, (i + 1) * block_tokens) apart, within
- * one process (secret). Returns how many. About a ns a token. Any thread. */
-uint32_t journal_fingerprint(uint64_t secret, const int32_t *tokens, uint32_t n_tokens,
+/* Fingerprints of the full blocks in tokens: print[i] tells all tokens up to the end of block i apart, also
+ * those of earlier calls with this state, which begins as a secret of the process. Returns how many, at
+ * most cap. About a ns a token. Any thread. */
+uint32_t journal_fingerprint(uint64_t *state, const int32_t *tokens, uint32_t n_tokens,
                              uint32_t block_tokens, uint32_t *print, uint32_t cap);
 void journal_prompt(struct journal *j, uint64_t at_ns, uint32_t request, const uint32_t *print,
                     uint32_t n);

@@ -38,18 +38,19 @@ static const struct member common[] = {RECORD(at_ns), RECORD(request)};
 static const struct member submit[] = {RECORD(n_choices), OF(submit, n_prompt, false),
                                        OF(submit, max_tokens, false), OF(submit, tenant, false),
                                        OF(submit, priority, true)};
-static const struct member step[] = {OF(step, took_ns, false),     OF(step, kv_read, false),
-                                     OF(step, n_rows, false),      OF(step, n_spans, false),
-                                     OF(step, n_outs, false),      OF(step, n_prompt_rows, false),
-                                     OF(step, n_preempted, false), OF(step, n_swaps, false),
-                                     OF(step, n_queued, false),    OF(step, n_running, false)};
+static const struct member step[] = {
+    OF(step, took_ns, false),       OF(step, kv_read, false),     OF(step, between_ns, false),
+    OF(step, n_rows, false),        OF(step, n_spans, false),     OF(step, n_outs, false),
+    OF(step, n_prompt_rows, false), OF(step, n_preempted, false), OF(step, n_swaps, false),
+    OF(step, n_queued, false),      OF(step, n_running, false)};
 static const struct member end[] = {RECORD(status), OF(end, queue_ns, false),
                                     OF(end, first_token_ns, false), OF(end, n_output, false),
                                     OF(end, n_cached, false)};
 static const struct member config[] = {
-    CONFIG(max_running),  CONFIG(max_queued),     CONFIG(max_batch_tokens),
-    CONFIG(chunk_max),    CONFIG(step_target_ms), CONFIG(max_context),
-    CONFIG(block_tokens), CONFIG(n_groups),       CONFIG(prefix),
+    CONFIG(max_running),    CONFIG(max_queued),   CONFIG(max_batch_tokens), CONFIG(chunk_max),
+    CONFIG(step_target_ms), CONFIG(max_context),  CONFIG(block_tokens),     CONFIG(n_groups),
+    CONFIG(prefix),         CONFIG(reserve),      CONFIG(preempt),          CONFIG(ram_ps_byte),
+    CONFIG(write_ps_byte),  CONFIG(read_ps_byte),
 };
 static const struct member group[] = {GROUP(window), GROUP(n_frames), GROUP(n_host), GROUP(n_file),
                                       GROUP(block_bytes)};

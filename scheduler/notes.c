@@ -23,6 +23,8 @@ void notes_init(struct sched *s)
         .block_tokens = s->layout.n_slots,
         .n_groups = s->layout.n_groups,
         .prefix = s->memory.prefix,
+        .reserve = l->reserve,
+        .preempt = l->preempt,
     };
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         c->group[g].window = s->layout.group[g].window;
@@ -46,10 +48,13 @@ static uint64_t print_root(const struct sched *s, const struct request *r)
 void note_prints(const struct sched *s, struct req *q)
 {
     uint32_t n = q->r->n_prompt / s->layout.n_slots;
-    if (!s->journal.cap || n == 0)
+    if (!s->journal.cap)
+        return;
+    q->print_state = print_root(s, q->r);
+    if (n == 0)
         return;
     q->print = mem_alloc(n * sizeof(*q->print));
-    q->n_print = journal_fingerprint(print_root(s, q->r), q->r->prompt, q->r->n_prompt,
+    q->n_print = journal_fingerprint(&q->print_state, q->r->prompt, q->r->n_prompt,
                                      s->layout.n_slots, q->print, n);
 }
 
@@ -90,13 +95,21 @@ static uint16_t short_of(uint32_t n)
     return n < UINT16_MAX ? (uint16_t)n : UINT16_MAX;
 }
 
+void note_idle(struct sched *s)
+{
+    s->noted_ns = 0;
+}
+
 void note_step(struct sched *s)
 {
+    uint64_t last_ns = s->noted_ns;
+    s->noted_ns = s->now_ns;
     struct journal_record *n = journal_put(&s->journal, JOURNAL_STEP, s->step_ns);
     if (!n)
         return;
     n->u.step.took_ns = s->now_ns - s->step_ns;
     n->u.step.kv_read = s->kv_read;
+    n->u.step.between_ns = last_ns ? s->step_ns - last_ns : 0;
     n->u.step.n_rows = s->batch.n_rows;
     n->u.step.n_spans = s->batch.n_spans;
     n->u.step.n_outs = s->batch.n_outs;
@@ -105,6 +118,39 @@ void note_step(struct sched *s)
     s->noted = s->n_preempted[0] + s->n_preempted[1];
     n->u.step.n_queued = short_of(tenants_n_queued(s->tenants));
     n->u.step.n_running = short_of(s->n_slots_held);
+}
+
+static uint32_t ps_of(double ns)
+{
+    return ns > 0 && ns < 1e6 ? (uint32_t)(ns * 1000) : 0;
+}
+
+void note_costs(const struct sched *s, struct journal_config *c)
+{
+    const struct sched_memory *m = &s->memory;
+    if (!m->tier_ops)
+        return;
+    struct kv_tier_costs costs = m->tier_ops->costs(m->tier);
+    c->ram_ps_byte = ps_of(costs.ram_ns_byte);
+    c->write_ps_byte = ps_of(costs.file_write_ns_byte);
+    c->read_ps_byte = ps_of(costs.file_read_ns_byte);
+}
+
+/* A conversation's next prompt begins with what the first choice said. */
+static void note_output(struct sched *s, const struct req *q)
+{
+    if (!q->seq || !s->journal.cap)
+        return;
+    const struct seq *first = &q->seq[0];
+    uint32_t n_slots = s->layout.n_slots, at = q->n_print * n_slots;
+    uint32_t n_known = q->r->n_prompt + first->n_out, print[JOURNAL_PROMPT_PRINTS];
+    uint64_t state = q->print_state;
+    while (at + n_slots <= n_known) {
+        uint32_t n = journal_fingerprint(&state, first->tokens + at, n_known - at, n_slots, print,
+                                         JOURNAL_PROMPT_PRINTS);
+        journal_prompt(&s->journal, s->now_ns, (uint32_t)q->r->id, print, n);
+        at += n * n_slots;
+    }
 }
 
 void note_end(struct sched *s, const struct req *q, const struct err *e)
@@ -117,4 +163,5 @@ void note_end(struct sched *s, const struct req *q, const struct err *e)
     n->u.end.first_token_ns = q->first_token_ns ? q->first_token_ns - arrival(q) : 0;
     n->u.end.n_output = q->n_output;
     n->u.end.n_cached = q->n_cached;
+    note_output(s, q);
 }

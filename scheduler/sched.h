@@ -112,6 +112,7 @@ struct sched {
     struct req *dirty;
     uint32_t n_failed_steps;
     struct journal journal;
+    uint64_t noted_ns; /* end of the last step, while there is no pause */
 
     /* the step */
     uint64_t now_ns;
@@ -215,7 +216,9 @@ void notes_init(struct sched *s);
 void note_prints(const struct sched *s, struct req *q); /* any thread, before q enters the inbox */
 void note_submit(struct sched *s, const struct req *q);
 void note_cancel(struct sched *s, const struct req *q);
+void note_idle(struct sched *s); /* a turn without a step */
 void note_step(struct sched *s); /* now_ns is its end */
+void note_costs(const struct sched *s, struct journal_config *c); /* of copies, as measured */
 void note_end(struct sched *s, const struct req *q, const struct err *e);
 
 /* ---- emit.c ---- */

@@ -96,6 +96,7 @@ struct req {
     struct stopwatch watch;
     uint32_t *print; /* owns: fingerprints of the prompt's blocks for the journal, or NULL */
     uint32_t n_print;
+    uint64_t print_state; /* behind the last of them */
     uint64_t queued_ns, admitted_ns, first_scheduled_ns, first_token_ns;
 };
 

@@ -182,6 +182,7 @@ static void view_totals(struct sched *s, struct sched_view *v)
             .n_slots_used = st.n_slots_used[g],
         };
     }
+    note_costs(s, &v->journal);
 }
 
 static void answer(struct sched *s, struct sched_ask *a)

@@ -130,6 +130,8 @@ bool sched_turn(struct sched *s)
         step(s);
         running_compact(s);
         any = true;
+    } else {
+        note_idle(s);
     }
 #ifdef MILLRACE_EXPENSIVE_CHECKS
     sched_audit(s);

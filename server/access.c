@@ -40,11 +40,12 @@ static void log_job(const struct exchange *ex, const char *path, double total_ms
     double queue_ms = j->first_scheduled_ns ? ms_between(ex->start_ns, j->first_scheduled_ns) : 0;
     double first_ms = j->first_token_ns ? ms_between(ex->start_ns, j->first_token_ns) : 0;
     log_info("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f queue_ms=%.1f ttft_ms=%.1f "
-             "tokens_in=%llu tokens_out=%llu stream=%d end=%s",
+             "tokens_in=%llu tokens_out=%llu n=%u max_tokens=%u stream=%d end=%s",
              ex->id, ex->conn->ip, ex->method_label, path, status_of(ex),
              (unsigned long long)ex->n_sent, total_ms, queue_ms, first_ms,
              (unsigned long long)j->n_prompt_tokens, (unsigned long long)j->n_output_tokens,
-             j->stream,
+             j->n * j->n_prompts,
+             j->n_prompts && j->prompt[0].req ? j->prompt[0].req->max_tokens : 0, j->stream,
              ex->end           ? ex->end
              : j->error.status ? "error"
                                : "ok");

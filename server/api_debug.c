@@ -56,23 +56,42 @@ static void add_page(struct buf *out, const struct sched_ask *a)
 
 /* ---- sequences ---- */
 
-static void add_sequence(struct buf *out, const struct seq_view *v)
+/* Names are those of the policy that the asker was let in under. */
+static void add_tenant(const struct exchange *ex, struct buf *out, uint32_t slot)
 {
-    uint64_t total_ns = timing_total_ns(&v->timing);
-    buf_add_c(out, "{\"id\":");
-    json_add_string(out, str_of(v->name));
-    buf_printf(out,
-               ",\"tenant\":%u,\"priority\":%d,\"choice\":%u,\"n\":%u,\"state\":\"%s\",\"prompt_"
-               "tokens\":%u,"
-               "\"output_tokens\":%u,\"max_tokens\":%u,\"tokens\":%u,\"kv_tokens\":%u,"
-               "\"cached_tokens\":%u,\"preemptions\":%u,\"blocks\":{",
-               v->tenant, v->priority, v->choice, v->n_choices, view_state_name(v->state),
-               v->n_prompt, v->n_output, v->max_tokens, v->n_tokens, v->n_kv, v->n_cached,
-               v->n_preempted);
+    const struct policy *p = ex->grant.policy;
+    for (uint32_t i = 0; p && i < p->n_tenants; i++) {
+        if (p->tenant[i].slot == slot) {
+            json_add_string(out, str_of(p->tenant[i].name));
+            return;
+        }
+    }
+    buf_add_c(out, "null");
+}
+
+static void add_blocks(struct buf *out, const struct seq_view *v)
+{
+    buf_add_char(out, '{');
     for (int t = 0; t < N_VIEW_TIERS; t++)
         buf_printf(out, "\"%s\":%u,", view_tier_name((enum view_tier)t), v->n_blocks[t]);
-    buf_printf(out, "\"shared\":%u,\"age_s\":%.6f},\"age_s\":%.6f,\"timings\":", v->n_shared,
-               seconds(v->idle_ns), seconds(total_ns));
+    buf_printf(out, "\"shared\":%u,\"age_s\":%.6f}", v->n_shared, seconds(v->idle_ns));
+}
+
+static void add_sequence(const struct exchange *ex, struct buf *out, const struct seq_view *v)
+{
+    buf_add_c(out, "{\"id\":");
+    json_add_string(out, str_of(v->name));
+    buf_add_c(out, ",\"tenant\":");
+    add_tenant(ex, out, v->tenant);
+    buf_printf(out, ",\"priority\":%d,\"choice\":%u,\"n\":%u,\"state\":\"%s\"", v->priority,
+               v->choice, v->n_choices, view_state_name(v->state));
+    buf_printf(out, ",\"prompt_tokens\":%u,\"output_tokens\":%u,\"max_tokens\":%u", v->n_prompt,
+               v->n_output, v->max_tokens);
+    buf_printf(out, ",\"tokens\":%u,\"kv_tokens\":%u,\"cached_tokens\":%u,\"preemptions\":%u",
+               v->n_tokens, v->n_kv, v->n_cached, v->n_preempted);
+    buf_add_c(out, ",\"blocks\":");
+    add_blocks(out, v);
+    buf_printf(out, ",\"age_s\":%.6f,\"timings\":", seconds(timing_total_ns(&v->timing)));
     format_timings(out, &v->timing);
     buf_add_char(out, '}');
 }
@@ -89,7 +108,7 @@ static void format_sequences(struct question *q)
     for (uint32_t i = 0; i < a->n; i++) {
         if (i)
             buf_add_char(out, ',');
-        add_sequence(out, &a->item.seq[i]);
+        add_sequence(q->ex, out, &a->item.seq[i]);
     }
     buf_add_c(out, "]}");
 }

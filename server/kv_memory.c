@@ -70,11 +70,9 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     return n ? kv_tier_open(&o, &m->tier, e) : OK;
 }
 
-enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
-                           uint32_t wanted_context, struct err *e)
+struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes, uint32_t context)
 {
-    uint64_t free_bytes = plan_free_bytes();
-    const struct kv_plan_ask ask = {
+    return (struct kv_plan_ask){
         .kv_bytes = set->kv_bytes,
         .free_bytes = free_bytes > set->kv_host_bytes ? free_bytes - set->kv_host_bytes : 0,
         .host_bytes = set->kv_host_bytes,
@@ -83,8 +81,14 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
         .chunk = (uint32_t)(set->sched_chunk_max < set->sched_max_batch_tokens
                                 ? set->sched_chunk_max
                                 : set->sched_max_batch_tokens),
-        .context = wanted_context,
+        .context = context,
     };
+}
+
+enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
+                           uint32_t wanted_context, struct err *e)
+{
+    const struct kv_plan_ask ask = kv_memory_ask(set, plan_free_bytes(), wanted_context);
     enum status status = check_spill(set, e);
     if (!status)
         status = engine_kv_layout(en, set, &m->layout, e);

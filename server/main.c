@@ -3,35 +3,30 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "config/models.h"
 #include "config/settings.h"
 #include "engine/engine.h"
+#include "server/plan.h"
 #include "server/serve.h"
+#include "server/simulate.h"
 
 extern char **environ;
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-static void print_usage(FILE *out)
-{
-    fputs("usage: millrace VERB [options]\n"
-          "\n"
-          "  serve --model PATH|NAME [--host H] [--port N] [--config FILE] [--set key=value ...]\n"
-          "      serves a GGUF model over an OpenAI-compatible HTTP API\n"
-          "  inspect PATH|NAME\n"
-          "      prints what a GGUF file holds, and what is missing or unsupported\n"
-          "  health [--ready] [--url http://HOST:PORT]\n"
-          "      asks a running server; exit code 0 when it is well\n"
-          "  --version, --help\n"
-          "\n"
-          "`millrace serve --help` lists all options.\n",
-          out);
-}
-
 static int fail(const struct err *e, int code)
 {
     fprintf(stderr, "millrace: error: %s\n", e->text);
     return code;
+}
+
+/* A wrong option is usage; all else is the work's. */
+static int finish(enum status status, const struct err *e)
+{
+    if (!status)
+        return 0;
+    return fail(e, status == ERR_INVALID ? EXIT_USAGE : EXIT_FAILED);
 }
 
 static int verb_serve(int argc, char **argv)
@@ -72,6 +67,20 @@ static int verb_inspect(int argc, char **argv)
     return status ? fail(&e, EXIT_FAILED) : 0;
 }
 
+static int verb_plan(int argc, char **argv)
+{
+    struct err e = {0};
+    return finish(plan_run(argc, argv, environ, &e), &e);
+}
+
+static int verb_simulate(int argc, char **argv)
+{
+    struct err e = {0};
+    return finish(simulate_run(argc, argv, &e), &e);
+}
+
+static void print_usage(FILE *out);
+
 static int verb_health(int argc, char **argv)
 {
     struct settings set;
@@ -101,22 +110,74 @@ static int verb_health(int argc, char **argv)
     return status ? fail(&e, EXIT_FAILED) : 0;
 }
 
+static int verb_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    puts("millrace " MILLRACE_VERSION);
+    return 0;
+}
+
+static int verb_help(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    print_usage(stdout);
+    return 0;
+}
+
+static const struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv); /* what follows the verb */
+    const char *args, *what; /* NULL: another spelling, not shown */
+} verbs[] = {
+    {"serve", verb_serve,
+     "--model PATH|NAME [--host H] [--port N] [--config FILE] [--set key=value ...]",
+     "serves a GGUF model over an OpenAI-compatible HTTP API"},
+    {"inspect", verb_inspect, "PATH|NAME",
+     "prints what a GGUF file holds, and what is missing or unsupported"},
+    {"plan", verb_plan, "PATH|NAME [--users N] [--context L] [--memory SIZE] [--json]",
+     "tells the memory that so many users need, and how many fit"},
+    {"simulate", verb_simulate, "JOURNAL|ACCESS-LOG [--kv SIZE] [--rate X] [--json]",
+     "runs a recorded load through the scheduler under other conditions"},
+    {"health", verb_health, "[--ready] [--url http://HOST:PORT]",
+     "asks a running server; exit code 0 when it is well"},
+    {"--version", verb_version, NULL, NULL},
+    {"version", verb_version, NULL, NULL},
+    {"--help", verb_help, NULL, NULL},
+    {"-h", verb_help, NULL, NULL},
+    {"help", verb_help, NULL, NULL},
+};
+
+enum { N_VERBS = sizeof(verbs) / sizeof(verbs[0]) };
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: millrace VERB [options]\n\n", out);
+    for (int i = 0; i < N_VERBS; i++)
+        if (verbs[i].what)
+            fprintf(out, "  %s %s\n      %s\n", verbs[i].name, verbs[i].args, verbs[i].what);
+    fputs("  --version, --help\n\n`millrace serve --help` lists all options.\n", out);
+}
+
+static const char *nearest_verb(const char *given)
+{
+    int best = 0;
+    for (int i = 1; i < N_VERBS; i++)
+        if (edit_distance(given, verbs[i].name) < edit_distance(given, verbs[best].name))
+            best = i;
+    return verbs[best].name;
+}
+
 int main(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "";
-    if (strcmp(verb, "serve") == 0)
-        return verb_serve(argc - 2, argv + 2);
-    if (strcmp(verb, "inspect") == 0)
-        return verb_inspect(argc - 2, argv + 2);
-    if (strcmp(verb, "health") == 0)
-        return verb_health(argc - 2, argv + 2);
-    if (strcmp(verb, "--version") == 0 || strcmp(verb, "version") == 0) {
-        puts("millrace " MILLRACE_VERSION);
-        return 0;
-    }
-    bool help = strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0;
-    print_usage(help ? stdout : stderr);
-    if (*verb && !help)
-        fprintf(stderr, "\nmillrace: error: unknown verb \"%s\"\n", verb);
-    return help ? 0 : EXIT_USAGE;
+    const char *name = argc > 1 ? argv[1] : "";
+    for (int i = 0; i < N_VERBS; i++)
+        if (strcmp(name, verbs[i].name) == 0)
+            return verbs[i].run(argc - 2, argv + 2);
+    print_usage(stderr);
+    if (*name)
+        fprintf(stderr, "\nmillrace: error: unknown verb \"%s\": did you mean \"%s\"?\n", name,
+                nearest_verb(name));
+    return EXIT_USAGE;
 }

@@ -37,8 +37,7 @@ static uint64_t blocks_for(const struct kv_layout *l, uint64_t n_tokens)
     return (n_tokens + l->n_slots - 1) / l->n_slots;
 }
 
-/* Blocks of a group that one sequence of n_tokens holds at most. */
-static uint64_t held(const struct kv_layout *l, uint32_t g, uint64_t n_tokens, uint32_t chunk)
+uint64_t plan_kv_held(const struct kv_layout *l, uint32_t g, uint64_t n_tokens, uint32_t chunk)
 {
     uint64_t n = blocks_for(l, n_tokens), window = l->group[g].window;
     return window ? least(n, blocks_for(l, window + chunk) + 1) : n;
@@ -50,10 +49,10 @@ static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, uint
 {
     uint64_t typical = least(ask->context, PLAN_TYPICAL_TOKENS), share = 0, left = bytes;
     for (uint32_t g = 0; g < l->n_groups; g++)
-        share += held(l, g, typical, ask->chunk) * l->group[g].block_bytes;
+        share += plan_kv_held(l, g, typical, ask->chunk) * l->group[g].block_bytes;
     for (uint32_t g = l->n_groups; g-- > 0;) {
-        double part = (double)held(l, g, typical, ask->chunk) / (double)share;
-        uint64_t most = held(l, g, ask->context, ask->chunk), count;
+        double part = (double)plan_kv_held(l, g, typical, ask->chunk) / (double)share;
+        uint64_t most = plan_kv_held(l, g, ask->context, ask->chunk), count;
         count = (uint64_t)((double)bytes * part);
         if (l->group[g].window) /* at least one sequence of any length, at most all and a quarter */
             count = least(count < most ? most : count, most * ask->max_running * 5 / 4);
@@ -69,7 +68,7 @@ static uint64_t wanted_bytes(const struct kv_plan_ask *ask, const struct kv_layo
 {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < l->n_groups; g++) {
-        uint64_t n = held(l, g, ask->context, ask->chunk) * ask->max_running;
+        uint64_t n = plan_kv_held(l, g, ask->context, ask->chunk) * ask->max_running;
         bytes += (l->group[g].window ? n * 5 / 4 : n) * l->group[g].block_bytes;
     }
     return bytes;
@@ -105,7 +104,7 @@ enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *l, st
     split(ask, l, ask->host_bytes, out->n_host);
     split(ask, l, ask->spill_bytes, out->n_file);
     for (uint32_t g = 0; g < l->n_groups; g++) {
-        uint64_t need = l->group[g].window ? held(l, g, ask->context, ask->chunk) : 2;
+        uint64_t need = l->group[g].window ? plan_kv_held(l, g, ask->context, ask->chunk) : 2;
         out->n_blocks += out->n_frames[g];
         if (out->n_frames[g] < need)
             return err_set_field(e, ERR_INVALID, "kv.bytes", NULL,

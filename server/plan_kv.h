@@ -33,6 +33,8 @@ struct kv_plan {
 /* ERR_INVALID naming the option when not even two blocks a group fit. */
 enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *layout,
                     struct kv_plan *out, struct err *e);
+/* Blocks of a group that one sequence of n_tokens holds at most, computed in chunks of so many rows. */
+uint64_t plan_kv_held(const struct kv_layout *l, uint32_t group, uint64_t n_tokens, uint32_t chunk);
 /* Memory that could be had now: MemAvailable or the cgroup's limit, whichever is less. */
 uint64_t plan_free_bytes(void);
 

@@ -220,7 +220,8 @@ static void set_info_metrics(struct app *a)
              a->kv.layout.n_slots, kv_types, a->set->prefix_enabled ? "True" : "False", n_slots,
              a->kv.plan.n_blocks);
     metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
-    metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->tensor_bytes);
+    metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->weight_bytes);
+    metrics_set(a->metrics, METRIC_MEMORY, "scratch", (double)info->scratch_bytes);
     metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->kv.arena.n_bytes);
 }
 

@@ -10,7 +10,7 @@ import re
 import tree
 
 MAIN = ["server/main.c"]
-COMMANDS = ["server/main.c", "server/serve.c", "server/inspect.c"]
+COMMANDS = ["server/main.c", "server/serve.c", "server/plan.c", "server/simulate.c", "server/verb.c"]
 
 
 def call(*names):

@@ -36,27 +36,38 @@ START_TEST(a_journal_of_no_bytes_takes_nothing)
 }
 END_TEST
 
+static uint32_t print_of(uint64_t secret, const int32_t *tokens, uint32_t n, uint32_t n_slots,
+                         uint32_t *print, uint32_t cap)
+{
+    return journal_fingerprint(&secret, tokens, n, n_slots, print, cap);
+}
+
 START_TEST(fingerprints_follow_the_prefix)
 {
     enum { N = 160, SLOTS = 16 };
     int32_t a[N], b[N];
     uint32_t pa[N / SLOTS], pb[N / SLOTS];
+    uint64_t state;
     for (int i = 0; i < N; i++)
         a[i] = b[i] = i * 31 % 1000;
     for (uint32_t at = 0; at < N; at++) {
         b[at] = a[at] + 1;
-        ck_assert_uint_eq(journal_fingerprint(5, a, N, SLOTS, pa, N / SLOTS), N / SLOTS);
-        ck_assert_uint_eq(journal_fingerprint(5, b, N, SLOTS, pb, N / SLOTS), N / SLOTS);
+        ck_assert_uint_eq(print_of(5, a, N, SLOTS, pa, N / SLOTS), N / SLOTS);
+        ck_assert_uint_eq(print_of(5, b, N, SLOTS, pb, N / SLOTS), N / SLOTS);
         for (uint32_t i = 0; i < N / SLOTS; i++) {
             EXPECT((pa[i] == pb[i]) == (i < at / SLOTS));
             EXPECT(pa[i] != 0);
         }
         b[at] = a[at];
     }
-    ck_assert_uint_eq(journal_fingerprint(6, a, N, SLOTS, pb, N / SLOTS), N / SLOTS);
+    ck_assert_uint_eq(print_of(6, a, N, SLOTS, pb, N / SLOTS), N / SLOTS);
     ck_assert_uint_ne(pa[0], pb[0]); /* another process */
-    ck_assert_uint_eq(journal_fingerprint(5, a, SLOTS - 1, SLOTS, pb, N / SLOTS), 0);
-    ck_assert_uint_eq(journal_fingerprint(5, a, N, SLOTS, pb, 3), 3);
+    ck_assert_uint_eq(print_of(5, a, SLOTS - 1, SLOTS, pb, N / SLOTS), 0);
+    ck_assert_uint_eq(print_of(5, a, N, SLOTS, pb, 3), 3);
+    state = 5;
+    ck_assert_uint_eq(journal_fingerprint(&state, a, 70, SLOTS, pb, N), 4);
+    ck_assert_uint_eq(journal_fingerprint(&state, a + 64, N - 64, SLOTS, pb + 4, N), 6);
+    ck_assert_int_eq(memcmp(pa, pb, sizeof(pa)), 0);
 }
 END_TEST
 
@@ -114,6 +125,9 @@ START_TEST(the_configuration_reads_back)
                                 .block_tokens = 16,
                                 .n_groups = 2,
                                 .group = {{0, 10, 11, 12, 13}, {512, 20, 21, 22, 1ull << 40}},
+                                .reserve = 2,
+                                .preempt = 3,
+                                .ram_ps_byte = 250,
                                 .prefix = true};
     struct journal_config out = {0};
     struct journal_record r;
@@ -205,7 +219,8 @@ START_TEST(a_run_leaves_submits_prompts_steps_cancels_and_ends)
     ck_assert_uint_eq(j->config.group[0].n_frames, opt.n_blocks);
     ck_assert_uint_eq(j->config.max_batch_tokens, opt.limits.max_batch_tokens);
     ck_assert_uint_eq(count(j, JOURNAL_SUBMIT), 3);
-    ck_assert_uint_eq(count(j, JOURNAL_PROMPT), 3); /* 2 + 2 + 12 prints, 12 a record */
+    /* 2 + 2 + 12 prints of prompts, 12 a record; 1 + 1 of outputs: 60 tokens are 3 blocks */
+    ck_assert_uint_eq(count(j, JOURNAL_PROMPT), 5);
     ck_assert_uint_eq(count(j, JOURNAL_CANCEL), 1);
     ck_assert_uint_eq(count(j, JOURNAL_END), 3);
     ck_assert_uint_eq(count(j, JOURNAL_STEP), fake_steps(g.be));
@@ -234,6 +249,30 @@ START_TEST(a_run_leaves_submits_prompts_steps_cancels_and_ends)
 }
 END_TEST
 
+START_TEST(writing_the_journal_allocates_nothing)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    opt.limits.journal_bytes = 64 * sizeof(struct journal_record); /* wraps */
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 40, 100);
+    struct seen o;
+    seen_init(&o, r);
+    rig_submit(&g, r);
+    sched_turn(g.s);
+    uint64_t before = mem_thread_allocs();
+    while (o.n_end == 0) {
+        sched_turn(g.s);
+        seen_read(&o, r, UINT32_MAX);
+    }
+    ck_assert_uint_eq(mem_thread_allocs(), before);
+    ck_assert_uint_gt(g.s->journal.n, 100);
+    seen_release(&o);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("journal");
@@ -245,6 +284,7 @@ int main(void)
     tcase_add_test(t, the_configuration_reads_back);
     tcase_add_test(t, lines_that_are_no_record_are_refused);
     tcase_add_test(t, a_run_leaves_submits_prompts_steps_cancels_and_ends);
+    tcase_add_test(t, writing_the_journal_allocates_nothing);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }

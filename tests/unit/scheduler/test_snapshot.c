@@ -144,6 +144,92 @@ START_TEST(blocks_are_those_in_use)
 }
 END_TEST
 
+/* Everything that the rows say adds up to what the totals say, at every turn of a run under pressure. */
+START_TEST(parked_sequences_show_where_their_blocks_are)
+{
+    enum { N = 8, TURNS = 100000 };
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    clock_fake(true, 1000);
+    opt.fake.step_base_ns = 500;
+    opt.fake.tier_waits = true;
+    opt.n_blocks = 24;
+    opt.n_host[0] = 20;
+    opt.n_file[0] = 60;
+    opt.max_jobs = 4;
+    opt.limits.reserve = SCHED_RESERVE_NONE;
+    opt.limits.preempt = SCHED_PREEMPT_SWAP;
+    rig_init(&g, &opt);
+    struct request *r[N];
+    struct seen o[N];
+    uint32_t n_state[N_VIEW_STATES] = {0}, n_tier[N_VIEW_TIERS] = {0}, n_left = N, n_preempted = 0;
+    uint64_t idle_ns = 0, swap_ns = 0;
+    atomic_uint n_done = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        r[i] = rig_random(&g, i + 1, 50, 150);
+        r[i]->arrive_ns = clock_ns();
+        seen_init(&o[i], r[i]);
+        rig_submit(&g, r[i]);
+    }
+    for (uint32_t turn = 0; n_left > 0; turn++) {
+        struct seq_view v[N];
+        struct sched_ask a = ask_for(ASK_SEQUENCES, v, N, &n_done);
+        a.audit = true;
+        EXPECT(turn < TURNS);
+        sched_ask(g.s, &a);
+        sched_turn(g.s);
+        n_left = 0;
+        for (uint32_t i = 0; i < N; i++) {
+            seen_read(&o[i], r[i], UINT32_MAX);
+            n_left += o[i].n_end == 0;
+        }
+        EXPECT(a.audit_error.status == OK);
+        EXPECT(a.n == n_left);
+        EXPECT(a.view.n_running + a.view.n_parked + a.view.n_queued == n_left);
+        uint32_t n_arena = 0, n_parked = 0;
+        for (uint32_t i = 0; i < a.n; i++) {
+            n_state[v[i].state]++;
+            n_parked += v[i].state == VIEW_PARKED;
+            n_arena += v[i].n_blocks[VIEW_TIER_ARENA];
+            n_preempted = v[i].n_preempted > n_preempted ? v[i].n_preempted : n_preempted;
+            if (v[i].state == VIEW_PARKED)
+                idle_ns = v[i].idle_ns > idle_ns ? v[i].idle_ns : idle_ns;
+            else
+                EXPECT(v[i].state == VIEW_LOADING || v[i].n_blocks[VIEW_TIER_FILE] == 0);
+            for (int t = 0; t < N_VIEW_TIERS; t++)
+                n_tier[t] += v[i].n_blocks[t];
+        }
+        EXPECT(n_parked == a.view.n_parked);
+        EXPECT(n_arena <= a.view.group[0].n_frames - a.view.group[0].n_free);
+        while (fake_tier_flying(g.be) && turn % 3 == 0)
+            fake_tier_finish(g.be, 0, true);
+        clock_fake_advance(1);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        uint64_t sum = 0;
+        ck_assert_int_eq(o[i].status, OK);
+        for (int part = 0; part < N_TIMING_PARTS; part++)
+            sum += o[i].end.timing.ns[part];
+        EXPECT(sum + r[i]->arrive_ns <= clock_ns());
+        EXPECT(sum + r[i]->arrive_ns >= o[i].end.first_token_ns);
+        swap_ns += o[i].end.timing.ns[TIMING_swap];
+        seen_release(&o[i]);
+        request_unref(r[i]);
+    }
+    /* The run was one that has all of them to show. */
+    ck_assert_uint_gt(n_state[VIEW_PARKED], 0);
+    ck_assert_uint_gt(n_state[VIEW_LOADING], 0);
+    ck_assert_uint_gt(n_state[VIEW_QUEUED], 0);
+    ck_assert_uint_gt(n_tier[VIEW_TIER_RAM], 0);
+    ck_assert_uint_gt(n_tier[VIEW_TIER_FILE], 0);
+    ck_assert_uint_gt(n_tier[VIEW_TIER_MOVING], 0);
+    ck_assert_uint_gt(n_preempted, 0);
+    ck_assert_uint_gt(idle_ns, 0);
+    ck_assert_uint_gt(swap_ns, 0);
+    rig_release(&g);
+}
+END_TEST
+
 START_TEST(the_journal_comes_through_the_same_door)
 {
     struct rig g;
@@ -242,9 +328,11 @@ int main(void)
 {
     Suite *suite = suite_create("snapshot");
     TCase *t = tcase_create("snapshot");
+    tcase_set_timeout(t, 0);
     tcase_add_test(t, sequences_tell_state_tokens_blocks_and_times);
     tcase_add_test(t, pages_cover_every_row_once);
     tcase_add_test(t, blocks_are_those_in_use);
+    tcase_add_test(t, parked_sequences_show_where_their_blocks_are);
     tcase_add_test(t, the_journal_comes_through_the_same_door);
     tcase_add_test(t, answering_allocates_nothing);
     tcase_add_test(t, no_question_is_lost_when_the_scheduler_stops);

@@ -1,0 +1,148 @@
+"""`millrace plan` against what a server really allocates, and the verbs' own manners."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from http_rig import BINARY, MODEL, PATIENCE_S, clean_environment, start_real
+
+GEMMA = os.environ.get("MILLRACE_TEST_DATA", "") + "/models/gemma3-270m.gguf"
+MIB = 1 << 20
+
+
+def run(*argv):
+    return subprocess.run(
+        [BINARY, *argv], capture_output=True, text=True, timeout=PATIENCE_S, env=clean_environment()
+    )
+
+
+def plan(*argv, model=MODEL):
+    done = run("plan", model, "--json", *argv)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+SETUPS = [
+    ("8", "1024", ()),
+    ("3", "100", ("--kv.dtype", "f32")),
+    ("5", "777", ("--kv.host_bytes", "64MiB")),
+    ("16", "512", ("--kv.block_tokens", "32", "--sched.max_batch_tokens", "100")),
+]
+
+
+@pytest.mark.parametrize("model", [MODEL, GEMMA], ids=["smollm2", "gemma3"])
+@pytest.mark.parametrize("users,context,options", SETUPS)
+def test_a_plan_is_what_the_server_allocates(model, users, context, options):
+    told = plan("--users", users, "--context", context, *options, model=model)
+    argv = ["--model", model, "--sched.max_running", users, "--limits.max_context", context, *options]
+    with start_real(*argv) as server:
+        memory = {kind: server.metric("millrace_memory_bytes", f'kind="{kind}"') for kind in ("weights", "kv", "scratch")}
+        frames = server.metric("millrace_kv_blocks")
+    assert memory == {kind: told[f"{kind}_bytes"] for kind in memory}
+    assert frames == sum(group["frames"] for group in told["groups"])
+    assert told["total_bytes"] == sum(memory.values())
+
+
+def test_kv_by_hand():
+    """SmolLM2-135M: 30 layers, 3 KV heads of 64, two bytes a number, K and V."""
+    told = plan("--users", "64", "--context", "2048")
+    per_token = 30 * 3 * 64 * 2 * 2
+    assert told["groups"][0]["bytes_per_token"] == per_token
+    assert told["groups"][0]["bytes_per_user"] == per_token * 2048
+    assert told["kv_bytes"] == per_token * 2048 * 64
+
+
+def test_windows_bound_what_a_long_context_takes():
+    """Gemma 3: 15 of 18 layers see the last 512 tokens only."""
+    short, long = (plan("--users", "4", "--context", str(n), model=GEMMA) for n in (4096, 32768))
+    assert [group["window"] for group in long["groups"]] == [0, 512]
+    assert long["groups"][0]["bytes_per_user"] == 8 * short["groups"][0]["bytes_per_user"]
+    assert long["groups"][1]["bytes_per_user"] == short["groups"][1]["bytes_per_user"]
+    assert long["groups"][1]["frames"] == short["groups"][1]["frames"]
+
+
+@pytest.mark.parametrize("memory", ["600MiB", "2GiB", "16GiB"])
+def test_what_fits_fits_and_one_more_does_not(memory):
+    told = plan("--users", "10", "--context", "2048", "--memory", memory)
+    users, context = told["users_that_fit"], told["context_that_fits"]
+    bound = told["memory_bytes"]
+    assert users >= 1
+    assert plan("--users", str(users), "--context", "2048")["total_bytes"] <= bound + scratch_slack(users)
+    if users < 4096:
+        assert plan("--users", str(users + 1), "--context", "2048")["total_bytes"] > bound
+    assert plan("--users", "10", "--context", str(context))["total_bytes"] <= bound
+    if context < told["model_context"]:
+        assert plan("--users", "10", "--context", str(context + 1))["total_bytes"] > bound
+    assert told["fits"] == (told["total_bytes"] <= bound)
+
+
+def scratch_slack(users):
+    """More users than tokens a step ask for a longer step; the count of users is told for this one."""
+    return 0 if users <= 512 else 1 << 40
+
+
+def test_a_machine_that_is_too_small_is_told_so():
+    done = run("plan", MODEL, "--users", "64", "--context", "8192", "--memory", "1GiB")
+    assert done.returncode == 0
+    assert re.search(r"fits +no", done.stdout) and "--kv.spill.bytes" in done.stdout
+    told = plan("--users", "64", "--context", "8192", "--memory", "50MiB")
+    assert not told["fits"] and told["users_that_fit"] == 0 and told["context_that_fits"] == 0
+
+
+def test_the_words_tell_the_numbers():
+    done = run("plan", MODEL, "--users", "8", "--context", "1024")
+    told = plan("--users", "8", "--context", "1024")
+    assert f"{told['kv_bytes'] / MIB:.2f} MiB" in done.stdout
+    assert f"{told['weights_bytes'] / MIB:.2f} MiB" in done.stdout
+    group = told["groups"][0]
+    assert f"--kv.bytes {group['frames'] * group['block_bytes']}" in done.stdout
+    assert re.search(r"free .* of ", done.stdout)
+
+
+def test_the_command_that_a_plan_gives_serves_so_much():
+    done = run("plan", MODEL, "--users", "6", "--context", "640")
+    command = re.search(r"serve +(millrace serve .*)", done.stdout).group(1).split()
+    with start_real(*command[4:], "--model.alias", "m") as server:
+        assert server.metric("millrace_kv_blocks") == 6 * 40
+
+
+@pytest.mark.parametrize(
+    "argv,text",
+    [
+        ([], "no model is given"),
+        ([MODEL, "--users", "0"], "sched.max_running"),
+        ([MODEL, "--users"], "needs a value"),
+        ([MODEL, "--context", "9000"], "above the model's 8192"),
+        ([MODEL, "--memory", "lots"], "not a size"),
+        ([MODEL, "--uses", "5"], "did you mean"),
+    ],
+)
+def test_wrong_arguments_are_named(argv, text):
+    done = run("plan", *argv)
+    assert done.returncode == 2 and text in done.stderr and not done.stdout
+
+
+def test_a_file_that_is_no_model_fails():
+    done = run("plan", __file__)
+    assert done.returncode == 1 and "error" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given,meant", [("serv", "serve"), ("sreve", "serve"), ("simlate", "simulate"), ("plna", "plan"), ("helth", "health")]
+)
+def test_a_wrong_verb_gets_the_nearest_one(given, meant):
+    done = run(given)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith(f'unknown verb "{given}": did you mean "{meant}"?')
+
+
+def test_help_names_every_verb():
+    text = run("--help").stdout
+    for verb in ("serve", "inspect", "plan", "simulate", "health"):
+        assert f"\n  {verb} " in text
+    for verb in ("plan", "simulate"):
+        done = run(verb, "--help")
+        assert done.returncode == 0 and f"usage: millrace {verb}" in done.stdout
