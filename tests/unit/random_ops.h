@@ -7,6 +7,7 @@
  *   MILLRACE_RANDOM_STOP=<op>   ends the world before that operation (what comes after is left out)
  *   MILLRACE_RANDOM_SKIP=<from>-<to>,...   leaves these operations out (tests/unit/shrink_random.py
  *                               finds the most that can be left out while it still fails)
+ *   MILLRACE_RANDOM_FAULT=<number>   plants a fault (enum kvc_fault), to see how one shows
  * MILLRACE_RANDOM_OPS sets the number of operations of the run. */
 #ifndef TESTS_UNIT_RANDOM_OPS_H
 #define TESTS_UNIT_RANDOM_OPS_H
@@ -23,7 +24,11 @@
 #include "base/clock.h"
 #include "tests/unit/run_suite.h"
 
-enum { RANDOM_WORLD_OPS = 5000, RANDOM_MAX_COUNTS = 48 };
+enum {
+    RANDOM_WORLD_OPS = 5000,
+    RANDOM_FULL_WORLDS = 20, /* fewer are a look at single worlds: no planted faults, no counts */
+    RANDOM_MAX_COUNTS = 48
+};
 
 struct random {
     uint64_t seed, state;
