@@ -42,7 +42,7 @@ struct journal_config {
         uint32_t window, n_frames, n_host, n_file;
         uint64_t block_bytes;
     } group[2];
-    bool prefix; /* the prefix cache is on */
+    uint32_t prefix; /* not 0: the prefix cache is on */
     uint32_t reserve, preempt; /* enum sched_reserve, enum sched_preempt */
     uint32_t ram_ps_byte, write_ps_byte, read_ps_byte; /* copies, measured; 0: not known */
 };

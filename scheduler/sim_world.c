@@ -184,7 +184,7 @@ void sim_world_init(struct sim_world *w, const struct sim_trace *t, const struct
     w->memory.tier_ops = n_tier ? &tier_ops : NULL;
     w->memory.tier = w;
     w->memory.max_jobs = n_tier ? SIM_JOBS : 0;
-    w->memory.prefix = c->prefix;
+    w->memory.prefix = c->prefix != 0;
     w->memory.domain = (struct kv_domain){.rope = "", .adapter = "", .salt = ""};
     w->be = (struct backend){
         .ops = &backend_ops,

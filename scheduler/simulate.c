@@ -288,9 +288,10 @@ static enum status check(const struct sim *m, struct err *e)
     enum { MAX_BLOCKS = 1 << 26, MAX_ROWS = 1 << 16, MAX_QUEUED = 1 << 24 };
     const struct journal_config *c = &m->o->config;
     bool fine = c->block_tokens >= 8 && c->block_tokens <= 64 && c->block_tokens % 8 == 0 &&
-                c->n_groups >= 1 && c->n_groups <= KV_MAX_GROUPS && c->max_running <= MAX_ROWS &&
-                c->max_batch_tokens <= MAX_ROWS && c->max_queued <= MAX_QUEUED &&
-                c->reserve <= SCHED_RESERVE_MAX && c->preempt <= SCHED_PREEMPT_NEVER;
+                c->n_groups >= 1 && c->n_groups <= KV_MAX_GROUPS && c->max_running >= 1 &&
+                c->max_running <= MAX_ROWS && c->max_batch_tokens <= MAX_ROWS &&
+                c->max_queued <= MAX_QUEUED && c->reserve <= SCHED_RESERVE_MAX &&
+                c->preempt <= SCHED_PREEMPT_NEVER;
     for (uint32_t g = 0; fine && g < c->n_groups; g++) {
         const struct journal_group *k = &c->group[g];
         fine = k->n_frames >= 1 && k->n_frames <= MAX_BLOCKS && k->n_host <= MAX_BLOCKS &&

@@ -63,32 +63,28 @@ static uint32_t weight_of(const struct tenant *x)
     return x->config.weight ? x->config.weight : 1;
 }
 
-/* The counters start over for another tenant; it owes nothing and is owed nothing. */
-static void begin_anew(struct tenants *t, struct tenant *x)
+static const struct tenant_config no_config;
+
+static const struct tenant_config *row_of(const struct tenant_set *set, uint32_t i)
 {
-    struct tenant_gate *g = &t->gate[x - t->tenant];
-    g->n_computed = g->n_cached = g->n_output = g->n_refused = 0;
-    g->counter = t->last_counter;
-    g->paid_ns = g->drain_ns = 0;
+    return i < set->n && set->row[i].weight ? &set->row[i] : &no_config;
 }
 
-void tenants_apply(struct tenants *t, const struct tenant_set *set)
+/* The gate's part of a configuration, on the thread that brings it: holds from the next tenant_enter
+ * on, though the engine thread may sleep. */
+static void apply_gate(struct tenants *t, const struct tenant_set *set)
 {
     uint32_t n_used = 0;
     CHECK(set->n >= 1 && set->n <= TENANT_MAX);
     for (uint32_t i = 0; i < TENANT_MAX; i++) {
-        struct tenant *x = &t->tenant[i];
-        const struct tenant_config none = {0}, *c = i < set->n ? &set->row[i] : &none;
+        const struct tenant_config *c = row_of(set, i);
+        struct tenant_gate *g = &t->gate[i];
         CHECKF(c->weight <= TENANT_WEIGHT_MAX, "weight %u", c->weight);
-        bool other = c->weight && c->generation != x->config.generation;
-        /* A slot out of use keeps its name while something of it still runs. */
-        if (c->weight)
-            x->config = *c;
-        else
-            x->config.weight = 0;
-        set_gate(&t->gate[i], c->weight ? c : &none);
-        if (other)
-            begin_anew(t, x);
+        if (c->weight && c->generation != g->generation) {
+            g->generation = c->generation;
+            g->paid_ns = g->n_refused = 0;
+        }
+        set_gate(g, c);
         n_used += c->weight > 0;
     }
     t->n_used = n_used;
@@ -96,8 +92,36 @@ void tenants_apply(struct tenants *t, const struct tenant_set *set)
         t->n_rows = set->n;
 }
 
+/* The queue's part. The counters of a slot start over for another tenant: it owes nothing and is owed
+ * nothing. */
+static void apply_queue(struct tenants *t, const struct tenant_set *set)
+{
+    for (uint32_t i = 0; i < TENANT_MAX; i++) {
+        const struct tenant_config *c = row_of(set, i);
+        struct tenant *x = &t->tenant[i];
+        struct tenant_gate *g = &t->gate[i];
+        if (c->weight && c->generation != x->config.generation) {
+            g->n_computed = g->n_cached = g->n_output = 0;
+            g->counter = t->last_counter;
+            g->drain_ns = 0;
+        }
+        /* A slot out of use stays the same tenant's while something of it still runs. */
+        if (c->weight)
+            x->config = *c;
+        else
+            x->config.weight = 0;
+    }
+}
+
+void tenants_apply(struct tenants *t, const struct tenant_set *set)
+{
+    apply_gate(t, set);
+    apply_queue(t, set);
+}
+
 void tenants_publish(struct tenants *t, struct tenant_set *set)
 {
+    apply_gate(t, set);
     mem_free(atomic_exchange(&t->published, set));
 }
 
@@ -108,7 +132,7 @@ bool tenants_poll(struct tenants *t)
     struct tenant_set *set = atomic_exchange(&t->published, NULL);
     if (!set)
         return false;
-    tenants_apply(t, set);
+    apply_queue(t, set);
     mem_free(set);
     return true;
 }

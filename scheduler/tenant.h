@@ -85,8 +85,8 @@ struct tenants *tenants_new(uint64_t age_ns, uint32_t n_slots, uint32_t n_spare,
 void tenants_free(struct tenants *t); /* NULL is fine; nothing is queued */
 /* New weights and caps; what is queued or runs goes on. Engine thread, between two scans. */
 void tenants_apply(struct tenants *t, const struct tenant_set *set);
-/* The same from any thread: takes over set (mem_alloc'ed), which the engine thread's next
- * tenants_poll applies; the newest wins. */
+/* The same from another thread, one at a time: takes over set (mem_alloc'ed). Bounds and rates hold at
+ * once, weights and caps with the engine thread's next tenants_poll; the newest wins. */
 void tenants_publish(struct tenants *t, struct tenant_set *set);
 bool tenants_poll(struct tenants *t); /* engine thread, at the start of a turn; true: applied */
 

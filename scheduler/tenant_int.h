@@ -6,7 +6,7 @@
 
 /* What any thread may touch, a tenant. Caps are copies of the configuration. */
 struct tenant_gate {
-    atomic_uint weight, max_running, max_queued;
+    atomic_uint weight, max_running, max_queued, generation;
     atomic_uint_fast64_t max_queued_tokens, tokens_per_minute;
     atomic_int priority;
     atomic_uint n_waiting; /* requests from tenant_enter to the end of their wait */

@@ -126,7 +126,7 @@ static void preset(struct simulation *m)
         s->kv_host_bytes += c->group[g].n_host * c->group[g].block_bytes;
         s->kv_spill_bytes += c->group[g].n_file * c->group[g].block_bytes;
     }
-    s->prefix_enabled = c->prefix;
+    s->prefix_enabled = c->prefix != 0;
     s->sched_reserve = (int)c->reserve;
     s->sched_preempt = (int)c->preempt;
 }

@@ -6,7 +6,14 @@ FINISH = {"stop", "length"}
 def check_usage(usage):
     assert set(usage) == {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
-    assert usage["prompt_tokens"] >= 1 and usage["prompt_tokens_details"] == {"cached_tokens": 0}
+    details = usage["prompt_tokens_details"]
+    assert usage["prompt_tokens"] >= 1 and set(details) == {"cached_tokens"}
+    assert 0 <= details["cached_tokens"] < usage["prompt_tokens"] or details["cached_tokens"] == 0
+
+
+def counts(usage):
+    """What doesn't depend on who came before."""
+    return {name: n for name, n in usage.items() if name != "prompt_tokens_details"}
 
 
 def check_head(obj, kind):

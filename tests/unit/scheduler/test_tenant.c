@@ -833,6 +833,23 @@ START_TEST(a_slot_that_goes_to_another_tenant_begins_anew)
 }
 END_TEST
 
+START_TEST(bounds_hold_as_soon_as_they_are_published_and_are_not_forgotten_at_the_poll)
+{
+    setup(2);
+    set.row[1].generation = 77;
+    set.row[1].tokens_per_minute = 100;
+    set.row[1].max_queued = 1;
+    tenants_publish(table, mem_dup(&set, sizeof(set)));
+    struct tenant_ask ask = {.tenant = 1, .n_tokens = 70, .now_ns = now};
+    ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
+    ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), ERR_QUEUE_FULL); /* max_queued */
+    tenant_uncount(table, 1, 0, 70);
+    ck_assert(tenants_poll(table));
+    ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), ERR_QUEUE_FULL); /* tokens_per_minute */
+    finish();
+}
+END_TEST
+
 START_TEST(what_is_published_is_applied_once_and_the_newest_wins)
 {
     setup(2);
@@ -996,6 +1013,8 @@ int main(void)
     tcase_add_test(bounds, expired_requests_come_earliest_first_and_never_early);
     tcase_add_test(bounds, a_reload_keeps_what_waits_and_runs);
     tcase_add_test(bounds, a_slot_that_goes_to_another_tenant_begins_anew);
+    tcase_add_test(bounds,
+                   bounds_hold_as_soon_as_they_are_published_and_are_not_forgotten_at_the_poll);
     tcase_add_test(bounds, what_is_published_is_applied_once_and_the_newest_wins);
     tcase_add_test(bounds, a_tenant_that_stays_keeps_its_counter_over_a_reload);
     tcase_add_test(bounds, nothing_allocates_after_the_start);
