@@ -88,6 +88,7 @@ struct tag_world {
     struct live live[MAX_LIVE];
     struct kv_seq squatter; /* holds promises, so that others find less room */
     bool squeezes, squeezed; /* may be; is now */
+    bool long_ones; /* many requests are longer than the arena */
     bool slow_readers; /* consumers read at random, not after each turn */
     uint32_t n_injected, n_salts;
     uint64_t inject_step;
@@ -202,6 +203,14 @@ static inline void tag_open(struct tag_world *w, uint64_t seed)
         w->opt.limits.max_running = 6 + draw(r, 12);
         w->opt.limits.reserve = SCHED_RESERVE_NONE;
     }
+    w->long_ones = w->opt.n_file[0] && !w->opt.window[0] && one_in(r, 2);
+    if (w->long_ones) { /* frames for a chunk and some more, slots for the rest */
+        w->opt.n_slots = 4;
+        w->opt.n_frames[0] = 14 + draw(r, 20);
+        w->opt.n_file[0] += 60;
+        w->opt.limits.chunk_max = 1 + draw(r, 16);
+        w->opt.limits.max_context = w->max_context = 200 + draw(r, 200);
+    }
     w->opt.limits.max_batch_tokens = w->opt.limits.max_running + draw(r, 64);
     w->opt.backend.max_outs = w->opt.limits.max_running + draw(r, 8);
     w->opt.fake.step_base_ns = draw(r, 3) * NS_PER_MS;
@@ -243,8 +252,8 @@ static inline void tag_prompt(struct tag_world *w, struct request *r)
     uint32_t family = draw(rnd, N_FAMILIES), n_shared = draw(rnd, 60), n_own = draw(rnd, 12);
     if (one_in(rnd, 3))
         n_shared -= n_shared % w->opt.n_slots;
-    if (one_in(rnd, 6))
-        n_shared += draw(rnd, w->max_context);
+    if (one_in(rnd, w->long_ones ? 2 : 6))
+        n_shared += draw(rnd, w->max_context - 60);
     if (one_in(rnd, 4)) {
         n_own += n_shared;
         n_shared = 0;
@@ -555,6 +564,8 @@ static inline void tag_count_turn(struct tag_world *w)
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
         if (s->batch.span[i].n_staged)
             random_count(DID_STAGE);
+        if (s->batch.span[i].lost)
+            random_count(DID_READ_FAIL);
         if (w->opt.window[w->opt.n_groups - 1] &&
             s->batch.span[i].pos0 > w->opt.window[w->opt.n_groups - 1])
             random_count(DID_SLIDE);
@@ -609,8 +620,7 @@ static inline void op_fail_step(struct tag_world *w)
 
 static inline void op_fail_read(struct tag_world *w)
 {
-    fake_fail_reads(w->g.be, draw(&w->r, 2));
-    random_count(DID_READ_FAIL);
+    fake_fail_reads(w->g.be, 1 + draw(&w->r, 2));
 }
 
 static inline void finish_copy(struct tag_world *w, bool may_fail)
@@ -729,7 +739,7 @@ static inline void one_op(struct tag_world *w)
         op_cancel(w);
     else if (op < 131)
         op_fail_step(w);
-    else if (op < 133)
+    else if (op < 138)
         op_fail_read(w);
     else if (op < 150)
         clock_fake_advance(draw(&w->r, 20) * NS_PER_MS);
