@@ -12,7 +12,7 @@
 #include "kvpool/cache_int.h"
 #include "tests/unit/random_ops.h"
 
-enum { MAX_SEQS = 12, MAX_HISTORY = 400, N_FAMILIES = 4, N_SALTS = 2, VOCAB = 50, MAX_CHUNK = 40 };
+enum { MAX_SEQS = 12, MAX_HISTORY = 512, N_FAMILIES = 4, N_SALTS = 2, VOCAB = 50, MAX_CHUNK = 40 };
 enum { SEEN_CAP = 1 << 15 };
 
 enum count {
@@ -248,6 +248,7 @@ static inline int32_t family_token(uint32_t family, uint32_t i)
 
 static inline void extend(struct line *l, uint32_t n)
 {
+    CHECK(n <= MAX_HISTORY);
     for (; l->n_history < n; l->n_history++)
         l->history[l->n_history] = (int32_t)draw(&w.r, VOCAB);
 }
