@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/siphash.h"
 #include "base/thread.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
@@ -204,6 +205,21 @@ enum status engine_open(const char *path, const struct settings *s, struct engin
              (uint64_t)((clock_ns() - start) / NS_PER_MS));
     *out = en;
     return OK;
+}
+
+/* Two hashes of 128 bits: no defence against who makes models to collide, and none is needed: whoever
+ * can write the model's file has the answers in hand anyway. */
+void engine_digest(const struct engine *en, uint8_t digest[32])
+{
+    static const uint64_t key[2] = {0, 0};
+    uint64_t out[4];
+    struct siphash h;
+    siphash_128(key, en->gguf->map, en->gguf->n_bytes, out);
+    siphash_init(&h, key);
+    siphash_add(&h, en->info.cpu_level, sizeof en->info.cpu_level);
+    siphash_add(&h, en->info.activations, sizeof en->info.activations);
+    siphash_end(&h, out + 2);
+    memcpy(digest, out, sizeof out);
 }
 
 void engine_close(struct engine *en)

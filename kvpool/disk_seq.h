@@ -35,7 +35,7 @@ uint32_t kv_chain_keys(const struct kv_cache *c, struct kv_key root, const int32
 struct kv_shelf {
     struct kv_disk *disk;
     struct kv_cache *cache;
-    struct kv_arena *arena;
+    const struct kv_arena *arena;
 };
 
 /* ---- fetching ---- */

@@ -18,14 +18,14 @@
 
 enum { NAMED_VERSION = 1, FILE_NAME_BYTES = 2 * (KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 2 };
 
-/* First bytes of a file; then keys, tokens, owner, name, salt. */
+/* First bytes of a file; then keys, tokens, owner, name, salt, messages. */
 struct named_head {
     char magic[8]; /* "MRKVNAM" and NUL */
     uint32_t crc; /* CRC-32C of the whole file with this field 0 */
     uint32_t version;
     uint64_t domain;
     int64_t made_unix_s;
-    uint32_t n_tokens, n_keys, n_owner, n_name, n_salt, zero;
+    uint32_t n_tokens, n_keys, n_owner, n_name, n_salt, n_messages;
 };
 _Static_assert(sizeof(struct named_head) == 56, "the head has no gaps");
 
@@ -45,8 +45,8 @@ static struct kv_named_prefix *copy_of(const struct kv_named_prefix *p)
 {
     size_t n_tokens = mem_mul(p->n_tokens, sizeof(*p->tokens));
     size_t n_keys = mem_mul(p->n_keys, sizeof(*p->keys));
-    uint8_t *at =
-        mem_zalloc(sizeof(*p) + n_keys + n_tokens + p->owner.len + p->name.len + p->salt.len);
+    uint8_t *at = mem_zalloc(sizeof(*p) + n_keys + n_tokens + p->owner.len + p->name.len +
+                             p->salt.len + p->messages.len);
     struct kv_named_prefix *copy = (struct kv_named_prefix *)at;
     *copy = *p;
     at += sizeof(*p);
@@ -60,6 +60,7 @@ static struct kv_named_prefix *copy_of(const struct kv_named_prefix *p)
         {p->owner.ptr, p->owner.len, (const void **)&copy->owner.ptr},
         {p->name.ptr, p->name.len, (const void **)&copy->name.ptr},
         {p->salt.ptr, p->salt.len, (const void **)&copy->salt.ptr},
+        {p->messages.ptr, p->messages.len, (const void **)&copy->messages.ptr},
     };
     for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         if (part[i].n)
@@ -86,6 +87,9 @@ static enum status check(const struct kv_named_prefix *p, struct err *e)
     if (p->salt.len > KV_NAMED_SALT_BYTES)
         return err_set(e, ERR_INVALID, "salt of a prefix has %zu bytes, over %d", p->salt.len,
                        KV_NAMED_SALT_BYTES);
+    if (p->messages.len > KV_NAMED_MESSAGES_BYTES)
+        return err_set(e, ERR_TOO_LARGE, "messages of a prefix have %zu bytes, over %d",
+                       p->messages.len, KV_NAMED_MESSAGES_BYTES);
     if (p->n_tokens < 1 || p->n_tokens > KV_NAMED_TOKENS)
         return err_set(e, ERR_TOO_LARGE, "prefix has %u tokens, not 1..%d", p->n_tokens,
                        KV_NAMED_TOKENS);
@@ -124,7 +128,8 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
                               .n_keys = p->n_keys,
                               .n_owner = (uint32_t)p->owner.len,
                               .n_name = (uint32_t)p->name.len,
-                              .n_salt = (uint32_t)p->salt.len};
+                              .n_salt = (uint32_t)p->salt.len,
+                              .n_messages = (uint32_t)p->messages.len};
     if (n->folder < 0)
         return OK;
     memcpy(head.magic, magic, sizeof(magic));
@@ -133,6 +138,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
     buf_add_str(&rest, p->owner);
     buf_add_str(&rest, p->name);
     buf_add_str(&rest, p->salt);
+    buf_add_str(&rest, p->messages);
     head.crc = crc32c(crc32c(0, &head, sizeof(head)), rest.ptr, rest.len);
     file_name(name, p->owner, p->name);
     bool ok = kv_file_replace(n->folder, name, &head, sizeof(head), rest.ptr, rest.len, true);
@@ -157,7 +163,7 @@ static bool parse(struct buf *text, struct kv_named_prefix *p)
     size_t n_tokens = head.n_tokens * sizeof(*p->tokens), n_keys = head.n_keys * sizeof(*p->keys);
     if (memcmp(head.magic, magic, sizeof(magic)) != 0 || head.version != NAMED_VERSION ||
         crc != crc32c(crc32c(0, &head, sizeof(head)), rest, n_rest) ||
-        n_rest != n_tokens + n_keys + head.n_owner + head.n_name + head.n_salt)
+        n_rest != n_tokens + n_keys + head.n_owner + head.n_name + head.n_salt + head.n_messages)
         return false;
     *p = (struct kv_named_prefix){.tokens = (const int32_t *)(rest + n_keys),
                                   .n_tokens = head.n_tokens,
@@ -169,12 +175,16 @@ static bool parse(struct buf *text, struct kv_named_prefix *p)
     p->owner = (struct str){rest, head.n_owner};
     p->name = (struct str){rest + head.n_owner, head.n_name};
     p->salt = (struct str){rest + head.n_owner + head.n_name, head.n_salt};
+    p->messages = (struct str){p->salt.ptr + head.n_salt, head.n_messages};
     return check(p, NULL) == OK;
 }
 
 static void load_file(struct kv_named *n, const char *name)
 {
-    enum { MOST = sizeof(struct named_head) + 4 * KV_NAMED_TOKENS + 16 * KV_NAMED_TOKENS + 4096 };
+    enum {
+        MOST = sizeof(struct named_head) + 4 * KV_NAMED_TOKENS + 16 * KV_NAMED_TOKENS +
+               KV_NAMED_MESSAGES_BYTES + 4096
+    };
     char wanted[FILE_NAME_BYTES] = "";
     struct buf text = {0};
     struct kv_named_prefix p;

@@ -22,6 +22,7 @@ enum {
     KV_NAMED_OWNER_BYTES = 48,
     KV_NAMED_NAME_BYTES = 64,
     KV_NAMED_SALT_BYTES = 512,
+    KV_NAMED_MESSAGES_BYTES = 4 << 20,
     KV_NAMED_TOKENS = 1 << 20, /* of one prefix */
     KV_NAMED_ALL_TOKENS = 1 << 22 /* of all together */
 };
@@ -31,7 +32,8 @@ struct kv_named;
 /* Views: of the caller's memory when handed in, of its own allocation when handed out. */
 struct kv_named_prefix {
     struct str owner, name; /* 1..KV_NAMED_NAME_BYTES bytes of any kind; owner may be empty */
-    struct str salt; /* what kv_domain.salt was */
+    struct str salt; /* cache_salt that came with it */
+    struct str messages; /* JSON text it was rendered from; empty: none */
     const int32_t *tokens;
     uint32_t n_tokens;
     const struct kv_key *keys; /* of its full blocks, in order */

@@ -81,6 +81,12 @@ void admit_expire(struct sched *s)
     }
 }
 
+/* Without output: has its prompt rows to be computed at all? */
+static bool computes(const struct sched *s, const struct request *r)
+{
+    return r->prompt_logprobs || (r->fill && s->memory.prefix);
+}
+
 static void start(struct sched *s, struct req *q)
 {
     struct seq *first = &q->seq[0];
@@ -97,20 +103,23 @@ static void start(struct sched *s, struct req *q)
     if (s->active)
         s->active->prev = q;
     s->active = q;
-    if (q->r->max_tokens == 0 && (first->n_tok == 0 || !q->r->prompt_logprobs)) {
+    if (q->r->max_tokens == 0 && (first->n_tok == 0 || !computes(s, q->r))) {
         for (uint32_t i = 0; i < q->r->n_choices; i++)
             running_finish(s, &q->seq[i], FINISH_LENGTH, -1, -1);
         return;
     }
     first->state = SEQ_LIVE;
-    first->granted = true;
-    memory_count_staged(s, first);
+    memory_grant_late(s, first);
     if (first->n_tok == 0)
         req_fork(q, s->kv);
     else if (s->memory.prefix && !q->r->prompt_logprobs)
         kv_pending_add(s->kv, &first->kv, q->r->prompt, q->r->n_prompt);
     if (first->n_tok == 0 && q->reserves)
         room_split_claim(s, q);
+    if (!q->r->fill)
+        disk_save(s, q, first->kv.n_hit);
+    if (disk_fetches(s, q))
+        return;
     for (uint32_t i = 0; i < q->r->n_choices; i++) {
         if (q->seq[i].state == SEQ_LIVE)
             running_insert(s, &q->seq[i]);
@@ -168,12 +177,8 @@ static enum look look(struct sched *s, struct req *q)
     if (q->r->n_choices > s->limits.max_running - s->n_slots_held)
         return LOOK_FULL;
     q->look_epoch = s->epoch;
-    if (!q->seq) {
-        struct kv_domain domain = s->memory.domain;
-        domain.salt = q->r->salt ? q->r->salt : "";
-        domain.n_salt_bytes = q->r->n_salt_bytes;
-        req_prepare(q, s->kv, s->tok, kv_root(s->kv, &domain));
-    }
+    if (!q->seq)
+        req_prepare(q, s->kv, s->tok, sched_root(s, q->r));
     first = &q->seq[0];
     q->shares = s->memory.prefix && !q->r->prompt_logprobs && first->n_tok > 1 &&
                 kv_pending(s->kv, q->root, q->r->prompt, first->n_tok - 1);

@@ -90,6 +90,7 @@ void gauges_publish(struct sched *s)
     metrics_set(s->metrics, METRIC_NUM_REQUESTS_WAITING, NULL, atomic_load(&d->n_waiting));
     metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->n_paused);
     set_kv(s, &st, used, n_free);
+    disk_gauges(s);
 }
 
 void gauges_preempted(struct sched *s, enum preempt_how how)
@@ -109,6 +110,15 @@ void gauges_admitted(struct sched *s, const struct req *q)
         return;
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_QUERIES, NULL, q->r->n_prompt);
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, q->n_cached);
+}
+
+void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens)
+{
+    tenant_charge(s->tenants, q->r->tenant, 0, n_tokens, 0);
+    if (!s->metrics)
+        return;
+    metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, n_tokens);
+    metrics_add(s->metrics, METRIC_DISK_HITS, NULL, n_tokens);
 }
 
 /* Gaps between tokens are mostly equal within a step: counted in runs. */

@@ -103,6 +103,7 @@ static bool ample(struct sched *s)
     }
     s->next_need = most;
     s->n_stalled = 0;
+    s->staged_left = s->be->limits.max_staged;
     return true;
 }
 
@@ -137,15 +138,16 @@ static bool is_none(const struct kv_need *need)
 /* Marks who has room. *want: frames for all of them together. */
 static bool grant(struct sched *s, struct kv_need *want)
 {
-    uint32_t left = s->limits.max_batch_tokens, staged = s->be->limits.max_staged;
+    uint32_t left = s->limits.max_batch_tokens;
     struct kv_need sum = oldest_need(s), none = {{0}};
     bool all = room_covers(s, &sum, &none);
     *want = sum;
     s->n_stalled = 0;
+    s->staged_left = s->be->limits.max_staged;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
         q->granted = false;
-        if (!kv_seq_resident(&q->kv) || q->n_staged > staged)
+        if (!kv_seq_resident(&q->kv) || q->n_staged > s->staged_left)
             continue;
         struct kv_need need = rows_need(s, q, next_rows(s, q, &left));
         *want = room_add(*want, need);
@@ -153,13 +155,21 @@ static bool grant(struct sched *s, struct kv_need *want)
         q->granted = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
         if (q->granted) {
             sum = room_add(sum, need);
-            staged -= q->n_staged;
+            s->staged_left -= q->n_staged;
         } else {
             s->n_stalled++;
         }
     }
     s->next_need = *want;
     return all && s->n_stalled == 0;
+}
+
+void memory_grant_late(struct sched *s, struct seq *q)
+{
+    memory_count_staged(s, q);
+    q->granted = q->n_staged <= s->staged_left;
+    if (q->granted)
+        s->staged_left -= q->n_staged;
 }
 
 /* Frames that will be free when the copies of parked sequences are done. */
@@ -274,7 +284,7 @@ static bool unstick(struct sched *s, const struct kv_need *want)
         return false;
     if (q->state == SEQ_LIVE && page_out(s, q, want))
         return true;
-    if (kv_jobs_open(s->kv) > 0)
+    if (kv_jobs_open(s->kv) > 0 || s->disk.n_fetching > 0)
         return false;
     for (uint32_t i = 0; i < s->n_running; i++) {
         if (s->running[i] != q && s->running[i]->req->reserves)

@@ -159,8 +159,7 @@ void park_resume(struct sched *s)
         }
         park_remove(s, q);
         q->state = SEQ_LIVE;
-        q->granted = true;
-        memory_count_staged(s, q);
+        memory_grant_late(s, q);
         running_insert(s, q);
         s->moved = true;
     }

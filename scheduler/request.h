@@ -59,6 +59,9 @@ struct request {
     bool ignore_eos;
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens, default true */
+    bool
+        fill; /* with max_tokens 0: computes all but the last prompt token for the prefix cache, and saves
+                * that to the disk, if there is one */
     bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
     struct sampling_params sampling;
     struct logit_bias *bias; /* owns; sampling.bias points here */

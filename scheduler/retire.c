@@ -140,6 +140,8 @@ static void end_prompt(struct sched *s, struct seq *q)
 {
     struct req *req = q->req;
     if (req->r->max_tokens == 0) {
+        if (req->r->fill)
+            disk_save(s, req, q->n_kv);
         for (uint32_t i = 0; i < req->r->n_choices; i++)
             running_finish(s, &req->seq[i], FINISH_LENGTH, -1, -1);
         return;

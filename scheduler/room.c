@@ -171,6 +171,8 @@ struct kv_need room_horizon(const struct sched *s)
         for (uint32_t g = 0; g < s->layout.n_groups; g++) /* choices that wait for the fork */
             sum.n[g] += (q->req->r->n_choices - 1) * (1 + blocks_for(s, n_rows));
     }
+    for (const struct req *r = s->disk.fetching; r; r = r->fetch_next)
+        sum = room_add(sum, room_growth(s, &r->seq[0], room_positions(s, &r->seq[0], n_rows)));
     return sum;
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "scheduler/cost.h"
+#include "scheduler/disk.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/seq.h"
 #include "scheduler/snapshot.h"
@@ -98,6 +99,8 @@ struct sched {
     bool preempts; /* this turn has parked somebody */
     bool moved; /* this turn a sequence was parked, came back, or a copy ended */
     uint32_t n_stalled; /* running sequences that this turn's room doesn't cover */
+    uint32_t staged_left; /* blocks that this turn's step may still read from the spill file */
+    struct sched_disk disk;
     bool has_lost; /* a copy failed: a running sequence may have lost a block */
     uint32_t n_copies_out; /* copies handed to the tier */
     uint64_t n_bytes[2], seen_bytes[2]; /* copied to and from the tiers; of them in the metrics */
@@ -138,6 +141,9 @@ struct sched {
 
 enum preempt_how { PREEMPT_SWAP, PREEMPT_RECOMPUTE };
 
+/* ---- scheduler.c ---- */
+struct kv_key sched_root(const struct sched *s, const struct request *r); /* any thread */
+
 /* ---- admit.c ---- */
 void queue_push(struct sched *s, struct req *q);
 void queue_remove(struct sched *s, struct req *q);
@@ -173,6 +179,9 @@ void memory_turn(struct sched *s);
 void memory_copies_done(struct sched *s);
 void memory_copies_start(struct sched *s);
 uint32_t memory_spill(struct sched *s, struct seq *q, uint32_t n_most); /* queues copies */
+/* After the turn's room was given out: one that comes now may take part, unless the step would read more
+ * from the spill file than the backend can. */
+void memory_grant_late(struct sched *s, struct seq *q);
 void memory_count_staged(const struct sched *s, struct seq *q);
 
 /* ---- park.c ---- */
@@ -206,6 +215,7 @@ void retire_step(struct sched *s); /* after a step that succeeded */
 void retire_failed(struct sched *s, const struct err *e); /* ends the requests of the step */
 
 /* ---- step.c ---- */
+bool req_end_if_cancelled(struct sched *s, struct req *q);
 void step_forget(const struct sched *s); /* s is about to go: no more dumps of it */
 
 /* ---- snapshot.c ---- */
@@ -238,6 +248,7 @@ void gauges_token(struct sched *s, struct seq *q);
 void gauges_end(struct sched *s, const struct req *q, const struct err *e);
 void gauges_preempted(struct sched *s, enum preempt_how how);
 void gauges_admitted(struct sched *s, const struct req *q);
+void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens); /* from the disk */
 void gauges_rejected(struct sched *s); /* any thread: the queue was full */
 
 #endif

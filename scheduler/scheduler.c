@@ -90,6 +90,13 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be,
     atomic_store(&s->door.n_open, limits->max_running);
     atomic_store(&s->door.heartbeat_ns, clock_ns());
     init_cache(s);
+    st = disk_init(s, e);
+    if (st != OK) {
+        kv_cache_free(s->kv);
+        mpsc_free(inbox);
+        mem_free(s);
+        return st;
+    }
     if (!limits->tenants)
         s->own_tenants = tenants_new(SCHED_AGE_MS * NS_PER_MS, limits->max_running, 0, 0);
     s->tenants = limits->tenants ? limits->tenants : s->own_tenants;
@@ -110,6 +117,7 @@ void sched_free(struct sched *s)
     step_forget(s);
     journal_release(&s->journal);
     memory_copies_done(s);
+    disk_free(s);
     kv_cache_free(s->kv);
     tenants_free(s->own_tenants);
     batch_release(&s->batch);
@@ -257,6 +265,20 @@ void sched_resume(struct sched *s, struct request *r)
 {
     (void)r; /* the planner looks at every ring before each step */
     mpsc_wake(s->door.inbox);
+}
+
+struct kv_key sched_root(const struct sched *s, const struct request *r)
+{
+    struct kv_domain domain = s->memory.domain;
+    domain.salt = r->salt ? r->salt : "";
+    domain.n_salt_bytes = r->n_salt_bytes;
+    return kv_root(s->kv, &domain);
+}
+
+uint32_t sched_prefix_keys(const struct sched *s, const struct request *r, uint32_t n_tokens,
+                           struct kv_key *keys)
+{
+    return kv_chain_keys(s->kv, sched_root(s, r), r->prompt, n_tokens, keys);
 }
 
 void sched_wake(struct sched *s)

@@ -12,6 +12,7 @@
 #include "engine/text/text.h"
 #include "kvpool/arena.h"
 #include "kvpool/cache.h"
+#include "kvpool/disk.h"
 #include "kvpool/tier.h"
 #include "scheduler/request.h"
 
@@ -67,6 +68,7 @@ struct sched_memory {
     bool prefix; /* prefix.enabled */
     uint32_t key_bits; /* 0: all 128; tests cut prefix keys to force collisions */
     uint64_t secret[2]; /* of the prefix keys */
+    struct kv_disk *disk; /* borrows; NULL: no disk prefix cache */
     struct kv_domain domain; /* all but the salt, which each request brings */
 };
 
@@ -103,6 +105,11 @@ void sched_drain(struct sched *s); /* refuse new requests from now on */
  * max_context and the pool leave. False when not even one token fits. Any thread. */
 bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens);
 void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* Keys of the full blocks of r's first n_tokens prompt tokens: keys[n_tokens / n_slots]. Returns how many.
+ * Any thread. */
+uint32_t sched_prefix_keys(const struct sched *s, const struct request *r, uint32_t n_tokens,
+                           struct kv_key *keys);
 
 /* Any thread: ends the engine thread's sleep; what a tier calls when a copy is done. */
 void sched_wake(struct sched *s);

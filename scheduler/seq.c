@@ -152,7 +152,7 @@ void req_fork(struct req *q, struct kv_cache *c)
 
 void seq_finish(struct seq *s, struct kv_cache *c)
 {
-    CHECK(s->state != SEQ_DONE && s->n_fly == 0);
+    CHECK(s->state != SEQ_DONE && s->state != SEQ_FETCHING && s->n_fly == 0);
     s->state = SEQ_DONE;
     kv_seq_drop(c, &s->kv);
     kv_seq_release(c, &s->kv);

@@ -8,6 +8,7 @@
  *      └────────────┴──────────────────────────────▲
  *
  *   SEQ_IDLE ──► SEQ_LIVE ◄──► SEQ_PARKED      any of them ──► SEQ_DONE
+ *   SEQ_LIVE ──► SEQ_FETCHING ──► SEQ_LIVE or SEQ_PARKED
  *
  * A parked sequence was preempted: its blocks wait in a tier or in frames that others may take once
  * they are copied, or it holds none and computes again.
@@ -24,6 +25,7 @@
 #include <stdint.h>
 
 #include "kvpool/cache.h"
+#include "kvpool/disk_seq.h"
 #include "scheduler/request.h"
 #include "scheduler/tenant.h"
 #include "scheduler/timing.h"
@@ -34,6 +36,7 @@ enum seq_state {
     SEQ_IDLE, /* waits for the fork */
     SEQ_LIVE, /* in sched.running: n_kv < n_tok between steps */
     SEQ_PARKED, /* in sched.parked */
+    SEQ_FETCHING, /* in sched.disk.fetching: a prompt whose blocks come from the disk */
     SEQ_DONE /* holds no block */
 };
 
@@ -87,7 +90,9 @@ struct req {
     uint32_t n_live; /* sequences not SEQ_DONE */
     int32_t *slab; /* owns: token histories of all choices */
     uint32_t n_preempted; /* times that one of its sequences was parked */
-    uint32_t n_cached; /* prompt positions that came from the prefix index */
+    uint32_t n_cached; /* prompt positions that came from the prefix index or the disk */
+    struct kv_fetch fetch; /* of the first sequence */
+    struct req *fetch_next; /* link in sched.disk.fetching */
     uint32_t n_scored; /* prompt tokens whose EVENT_PROMPT is out */
     const int32_t *ban; /* inside slab: stop tokens, banned before min_tokens */
     uint32_t n_ban;

@@ -58,7 +58,7 @@ static enum view_state state_of(const struct sched *s, const struct seq *q)
         return VIEW_FORKING;
     if (q->state == SEQ_PARKED)
         return VIEW_PARKED;
-    if (q->kv.n_loading > 0)
+    if (q->state == SEQ_FETCHING || q->kv.n_loading > 0)
         return VIEW_LOADING;
     return q->step == s->batch.step ? VIEW_RUNNING : VIEW_WAITING;
 }
@@ -206,7 +206,23 @@ static void answer(struct sched *s, struct sched_ask *a)
     case ASK_JOURNAL:
         a->n = journal_copy(&s->journal, a->from, a->item.record, a->cap, &a->n_all);
         break;
+    case ASK_PINS:
+        disk_pins(s, a->item.key, a->n_pin, a->n_unpin);
+        break;
     }
+}
+
+/* Oldest first: pins of one prefix come in the order of its changes. */
+static struct sched_ask *in_order(struct sched_ask *newest)
+{
+    struct sched_ask *first = NULL;
+    while (newest) {
+        struct sched_ask *next = newest->next;
+        newest->next = first;
+        first = newest;
+        newest = next;
+    }
+    return first;
 }
 
 void snapshot_answer(struct sched *s)
@@ -214,7 +230,7 @@ void snapshot_answer(struct sched *s)
     struct sched_ask *a = atomic_load_explicit(&s->door.asks, memory_order_relaxed);
     if (!a)
         return;
-    a = atomic_exchange_explicit(&s->door.asks, NULL, memory_order_acquire);
+    a = in_order(atomic_exchange_explicit(&s->door.asks, NULL, memory_order_acquire));
     while (a) {
         struct sched_ask *next = a->next;
         answer(s, a);

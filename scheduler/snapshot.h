@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kvpool/cache.h"
 #include "kvpool/layout.h"
 #include "scheduler/journal.h"
 #include "scheduler/request.h"
@@ -92,7 +93,12 @@ struct sched_view {
     struct journal_config journal;
 };
 
-enum sched_ask_kind { ASK_SEQUENCES, ASK_BLOCKS, ASK_JOURNAL };
+enum sched_ask_kind {
+    ASK_SEQUENCES,
+    ASK_BLOCKS,
+    ASK_JOURNAL,
+    ASK_PINS /* no question: blocks of the disk prefix cache are pinned, then others are let go */
+};
 
 struct sched_ask {
     enum sched_ask_kind kind;
@@ -104,7 +110,9 @@ struct sched_ask {
         struct seq_view *seq;
         struct block_view *block;
         struct journal_record *record;
+        const struct kv_key *key; /* ASK_PINS: [n_pin], then [n_unpin] */
     } item; /* borrows [cap] */
+    uint32_t n_pin, n_unpin;
     /* Engine thread, exactly once; the answer is complete then. Must not block. */
     void (*done)(struct sched_ask *a, void *arg);
     void *arg;

@@ -9,9 +9,9 @@
 #include "base/check.h"
 #include "base/log.h"
 
-static bool end_if_cancelled(struct sched *s, struct req *q)
+bool req_end_if_cancelled(struct sched *s, struct req *q)
 {
-    if (!atomic_load(&q->r->cancelled))
+    if (!atomic_load(&q->r->cancelled) || disk_delays_end(q))
         return false;
     struct err e;
     note_cancel(s, q);
@@ -25,7 +25,7 @@ static bool drain_inbox(struct sched *s)
     bool any = false;
     for (struct req *q; (q = mpsc_pop(s->door.inbox)); any = true) {
         queue_push(s, q);
-        end_if_cancelled(s, q); /* the flag may be older than the submit */
+        req_end_if_cancelled(s, q); /* the flag may be older than the submit */
     }
     return any;
 }
@@ -40,11 +40,11 @@ static bool end_cancelled(struct sched *s, uint32_t n_cancels)
     struct req *next;
     for (struct req *q = s->queue; q; q = next) {
         next = q->next;
-        any |= end_if_cancelled(s, q);
+        any |= req_end_if_cancelled(s, q);
     }
     for (struct req *q = s->active; q; q = next) {
         next = q->next;
-        any |= end_if_cancelled(s, q);
+        any |= req_end_if_cancelled(s, q);
     }
     return any;
 }
@@ -71,6 +71,7 @@ static void note_failure(struct sched *s, const struct err *e)
         return;
     log_error("%u steps in a row failed: no more requests are taken", s->n_failed_steps);
     atomic_store(&s->door.broken, true);
+    disk_stop(s);
     req_end_all(s, e);
 }
 
@@ -118,6 +119,7 @@ bool sched_turn(struct sched *s)
         s->epoch++;
     bool any = drain_inbox(s);
     memory_copies_done(s);
+    disk_turn(s);
     any |= end_cancelled(s, n_cancels);
     admit_expire(s);
     running_compact(s);
@@ -216,6 +218,7 @@ void sched_stop(struct sched *s)
     err_set(&e, ERR_DRAINING, "the server is shutting down");
     s->now_ns = clock_ns();
     drain_inbox(s);
+    disk_stop(s);
     req_end_all(s, &e);
     running_compact(s);
     gauges_publish(s);

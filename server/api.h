@@ -1,5 +1,5 @@
-/* Handlers of the endpoints. Each fills ex->reply, or ex->job for work of the engine; none blocks or
- * touches libmicrohttpd. Thread: the exchange's loop, or the offload thread for large bodies. */
+/* Handlers of the endpoints. Each fills ex->reply, or ex->job for work of the engine; none blocks
+ * (but those of PUT and DELETE, on the offload thread) or touches libmicrohttpd. Thread: the exchange's loop, or the offload thread for large bodies. */
 #ifndef SERVER_API_H
 #define SERVER_API_H
 
@@ -12,6 +12,10 @@ void api_model(struct exchange *ex);
 void api_tokenize(struct exchange *ex);
 void api_detokenize(struct exchange *ex);
 void api_tokenizer_info(struct exchange *ex);
+void api_prefixes(struct exchange *ex);
+void api_prefix(struct exchange *ex);
+void api_prefix_put(struct exchange *ex);
+void api_prefix_delete(struct exchange *ex);
 void api_requests(struct exchange *ex);
 void api_debug_kv(struct exchange *ex);
 void api_debug_journal(struct exchange *ex);

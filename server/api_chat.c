@@ -3,6 +3,7 @@
 
 #include "server/exchange.h"
 #include "server/messages.h"
+#include "server/prefix.h"
 #include "server/prepare.h"
 #include "server/server.h"
 
@@ -25,10 +26,13 @@ void api_chat(struct exchange *ex)
 {
     struct json_doc *doc;
     struct params p;
+    struct prefix_use use = {0};
     struct err e = {0};
     if (prepare_params(ex, API_CHAT, &doc, &p) == OK) {
         ex->job = job_new(ex, API_CHAT, &p, 1);
-        enum status status = prepare(ex, &p, &e);
+        enum status status = prefix_use(ex, API_CHAT, &p, &use, &e);
+        if (!status)
+            status = prepare(ex, &p, &e);
         if (status && !ex->reply.set)
             reply_err(ex, &e);
         if (status) {
@@ -36,5 +40,6 @@ void api_chat(struct exchange *ex)
             ex->job = NULL;
         }
     }
+    prefix_release(&use);
     json_free(doc);
 }

@@ -5,6 +5,7 @@
 
 #include "server/exchange.h"
 #include "server/limits.h"
+#include "server/prefix.h"
 #include "server/prepare.h"
 #include "server/server.h"
 
@@ -39,12 +40,12 @@ static enum status encode_text(struct exchange *ex, const struct params *p, stru
 {
     const struct tokenizer *tok = ex->srv->model.tok;
     const struct encode_options options = {
-        .add_special = p->add_special,
+        .add_special = p->add_special && (!p->named || p->given[FIELD_add_special_tokens]),
         .parse_special = p->parse_special,
     };
     enum status status = tokenizer_encode(tok, text, &options, out, e);
     /* An empty text of a model that adds no BOS: begin where a document begins. */
-    if (!status && out->n == 0) {
+    if (!status && out->n == 0 && !p->named) {
         int32_t start = tokenizer_bos(tok) >= 0 ? tokenizer_bos(tok) : tokenizer_eos(tok);
         if (start >= 0)
             tokens_add(out, start);
@@ -52,28 +53,49 @@ static enum status encode_text(struct exchange *ex, const struct params *p, stru
     return status;
 }
 
+/* The named prefix goes in front of a prompt. */
+static enum status put_prefix(struct exchange *ex, const struct params *p, struct tokens *out,
+                              struct buf *echo, struct err *e)
+{
+    if (!p->named)
+        return OK;
+    for (uint32_t i = 0; i < p->named->n_tokens; i++)
+        tokens_add(out, p->named->tokens[i]);
+    if (!p->echo)
+        return OK;
+    return tokenizer_decode(ex->srv->model.tok, out->id, out->n, false, echo, e);
+}
+
+static enum status add_prompt(struct exchange *ex, const struct params *p, const struct json *v,
+                              const char *path, struct tokens *out, struct buf *echo, struct err *e)
+{
+    uint32_t n = out->n;
+    if (json_is(v, JSON_STRING)) {
+        if (p->echo)
+            buf_add_str(echo, json_string(v));
+        return encode_text(ex, p, json_string(v), out, e);
+    }
+    if (!json_is(v, JSON_ARRAY))
+        return err_set_field(e, ERR_INVALID, path, "invalid_type",
+                             "\"%s\" must be a string or a list of token ids", path);
+    enum status status = prepare_ids(ex->srv, v, path, out, e);
+    if (status || !p->echo)
+        return status;
+    return tokenizer_decode(ex->srv->model.tok, out->id + n, out->n - n, false, echo, e);
+}
+
 static enum status prepare_one(struct exchange *ex, const struct params *p, const struct json *v,
                                const char *path, struct job_prompt *out, struct err *e)
 {
     struct tokens tokens = {0};
-    const struct server *srv = ex->srv;
     struct request *r = prepare_new();
     out->req = r;
     enum status status = prepare_request(ex, API_COMPLETIONS, p, r, e);
     if (status)
         return status;
-    if (json_is(v, JSON_STRING)) {
-        status = encode_text(ex, p, json_string(v), &tokens, e);
-        if (!status && p->echo)
-            buf_add_str(&out->echo, json_string(v));
-    } else if (json_is(v, JSON_ARRAY)) {
-        status = prepare_ids(srv, v, path, &tokens, e);
-        if (!status && p->echo)
-            status = tokenizer_decode(srv->model.tok, tokens.id, tokens.n, false, &out->echo, e);
-    } else {
-        status = err_set_field(e, ERR_INVALID, path, "invalid_type",
-                               "\"%s\" must be a string or a list of token ids", path);
-    }
+    status = put_prefix(ex, p, &tokens, &out->echo, e);
+    if (!status)
+        status = add_prompt(ex, p, v, path, &tokens, &out->echo, e);
     if (!status)
         status = prepare_prompt(ex, API_COMPLETIONS, p, r, &tokens, e);
     tokens_release(&tokens);
@@ -102,8 +124,11 @@ void api_completions(struct exchange *ex)
     struct params p;
     struct err e = {0};
     uint32_t n_prompts;
+    struct prefix_use use = {0};
     if (prepare_params(ex, API_COMPLETIONS, &doc, &p) == OK) {
         enum status status = count_prompts(&p, &n_prompts, &e);
+        if (!status)
+            status = prefix_use(ex, API_COMPLETIONS, &p, &use, &e);
         if (!status) {
             ex->job = job_new(ex, API_COMPLETIONS, &p, n_prompts);
             status = prepare_all(ex, &p, &e);
@@ -115,5 +140,6 @@ void api_completions(struct exchange *ex)
             ex->job = NULL;
         }
     }
+    prefix_release(&use);
     json_free(doc);
 }

@@ -10,7 +10,13 @@
 #include "base/status.h"
 
 /* Letters of the apis column. */
-enum api { API_CHAT = 'C', API_COMPLETIONS = 'P', API_TOKENIZE = 'T', API_DETOKENIZE = 'D' };
+enum api {
+    API_CHAT = 'C',
+    API_COMPLETIONS = 'P',
+    API_TOKENIZE = 'T',
+    API_DETOKENIZE = 'D',
+    API_PREFIXES = 'N'
+};
 
 enum field_id {
 #define X(id, apis, name, type, member, min, max, def, doc) FIELD_##id,
@@ -51,7 +57,8 @@ struct params {
     const struct json *response_format, *stream_options;
     int64_t max_tokens, max_completion_tokens, min_tokens, top_k, n, top_logprobs, n_logprobs;
     int64_t best_of, priority, deadline_ms;
-    struct str cache_salt;
+    struct str cache_salt, prefix;
+    const struct kv_named_prefix *named; /* what `prefix` names; see prefix.h */
     double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint64_t seed;
     bool stream, logprobs, echo, ignore_eos, include_stop, skip_special, parse_special;

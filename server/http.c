@@ -57,7 +57,7 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
 static void add_preflight(struct MHD_Response *r, const struct conn *c)
 {
     const char *asked = header(c, "Access-Control-Request-Headers");
-    add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     add_header(r, "Access-Control-Allow-Headers",
                asked && *asked ? asked : "authorization, content-type, x-api-key, x-request-id");
     add_header(r, "Access-Control-Max-Age", "86400");
@@ -352,13 +352,19 @@ static enum MHD_Result start_job(struct exchange *ex)
     return MHD_YES;
 }
 
+static bool writes_files(const struct exchange *ex)
+{
+    return ex->route->method == METHOD_PUT || ex->route->method == METHOD_DELETE;
+}
+
 static enum MHD_Result advance(struct exchange *ex)
 {
     timer_stop(&ex->conn->timer);
     if (ex->gone)
         return MHD_NO;
     if (ex->stage == STAGE_READING && !ex->reply.set) {
-        if (ex->body.len > OFFLOAD_BYTES && offload_push(ex->srv->offload, ex)) {
+        if ((ex->body.len > OFFLOAD_BYTES || writes_files(ex)) &&
+            offload_push(ex->srv->offload, ex)) {
             ex->stage = STAGE_OFFLOAD;
             suspend(ex);
             return MHD_YES;
@@ -454,10 +460,14 @@ void http_pump(struct exchange *ex)
     if (j->stream)
         return;
     job_take(j, NULL, 0);
-    if (j->done) {
-        job_reply(j);
-        loop_resume(ex->conn);
+    if (!j->done)
+        return;
+    if (j->api == API_PREFIXES && !j->error.status && offload_push(ex->srv->offload, ex)) {
+        ex->stage = STAGE_OFFLOAD; /* its handler answers */
+        return;
     }
+    job_reply(j);
+    loop_resume(ex->conn);
 }
 
 void http_hangup(struct conn *c)
@@ -559,7 +569,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
     if (ex->job && ex->job->submitted && ex->end && strcmp(ex->end, "drain") != 0)
         metrics_add(ex->srv->metrics, METRIC_CLIENT_DISCONNECTS, NULL, 1);
     access_done(ex);
-    if (ex->stage == STAGE_RUNNING && ex->job->running) {
+    if (ex->job && ex->job->running) {
         ex->job->running = false;
         atomic_fetch_sub_explicit(&c->loop->n_jobs, 1, memory_order_release);
     }

@@ -68,6 +68,8 @@ void job_free(struct job *j)
     mem_free(j->prompt);
     mem_free(j->choice);
     buf_release(&j->prefix);
+    buf_release(&j->salt);
+    buf_release(&j->messages);
     mem_free(j);
 }
 

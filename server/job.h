@@ -63,6 +63,7 @@ struct job {
     uint64_t first_scheduled_ns, first_token_ns;
     struct request_timing timing; /* of the prompt that took longest */
     struct err error; /* first failure; status OK when there is none */
+    struct buf salt, messages; /* API_PREFIXES: what is kept beside the tokens */
     struct buf prefix; /* of every chunk: up to and with "choices":[{"index": */
     bool submitted;
     bool running; /* counted in its loop's n_jobs */

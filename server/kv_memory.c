@@ -36,6 +36,14 @@ static struct kv_tier_costs tier_costs(void *tier)
 
 static const struct sched_tier_ops tier_ops = {tier_room, tier_push, tier_pop, tier_costs};
 
+static enum status check_disk(const struct settings *set, struct err *e)
+{
+    if (!*set->prefix_disk_path || set->prefix_enabled)
+        return OK;
+    return err_set_field(e, ERR_INVALID, "prefix.disk.path", NULL,
+                         "prefix.disk.path needs prefix.enabled, which is false");
+}
+
 static void wake(void *arg)
 {
     struct kv_memory *m = arg;
@@ -70,6 +78,34 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     return n ? kv_tier_open(&o, &m->tier, e) : OK;
 }
 
+/* Named prefixes are there without a folder too, until the process ends. */
+static enum status open_disk(struct kv_memory *m, const struct engine *en,
+                             const struct settings *set, struct err *e)
+{
+    struct kv_disk_options o = {.layout = &m->layout,
+                                .path = set->prefix_disk_path,
+                                .max_bytes = set->prefix_disk_bytes,
+                                .max_jobs = MAX_JOBS,
+                                .deadline_ns = COPY_DEADLINE_S * NS_PER_S,
+                                .threaded = true,
+                                .wake = wake,
+                                .wake_arg = m};
+    enum status status = kv_named_open(set->prefix_disk_path, &m->named, e);
+    if (status || !*set->prefix_disk_path)
+        return status;
+    engine_digest(en, m->model_digest);
+    memcpy(o.model_digest, m->model_digest, sizeof(o.model_digest));
+    o.named = m->named;
+    status = kv_disk_open(&o, &m->disk, e);
+    if (status)
+        return status;
+    struct kv_disk_stats st = kv_disk_stats(m->disk);
+    log_info("prefix.disk.path %s: %u KV blocks of this model, %u of others, %llu MB",
+             set->prefix_disk_path, st.n_blocks, st.n_foreign,
+             (unsigned long long)(st.n_bytes / 1000000));
+    return OK;
+}
+
 struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes, uint32_t context)
 {
     return (struct kv_plan_ask){
@@ -91,6 +127,8 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
     const struct kv_plan_ask ask = kv_memory_ask(set, plan_free_bytes(), wanted_context);
     enum status status = check_spill(set, e);
     if (!status)
+        status = check_disk(set, e);
+    if (!status)
         status = engine_kv_layout(en, set, &m->layout, e);
     if (!status)
         engine_kv_gate(en, &m->layout);
@@ -101,7 +139,9 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
                  m->plan.max_context, wanted_context);
     if (!status)
         status = kv_arena_init(&m->arena, &m->layout, m->plan.n_frames, m->plan.n_host, e);
-    return status ? status : open_tier(m, set, e);
+    if (!status)
+        status = open_tier(m, set, e);
+    return status ? status : open_disk(m, en, set, e);
 }
 
 enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,
@@ -113,8 +153,14 @@ enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,
                                  .tier = m->tier,
                                  .max_jobs = m->tier ? MAX_JOBS : 0,
                                  .prefix = set->prefix_enabled,
+                                 .disk = m->disk,
                                  .domain = {.rope = "", .adapter = "", .salt = ""}};
     memcpy(out->n_file, m->plan.n_file, sizeof(out->n_file));
+    memcpy(out->domain.model_digest, m->model_digest, sizeof(m->model_digest));
+    if (m->disk) {
+        kv_disk_secret(m->disk, out->secret); /* else no key of before would be known */
+        return OK;
+    }
     if (getrandom(out->secret, sizeof(out->secret), 0) != sizeof(out->secret))
         return err_set(e, ERR_IO, "no random bytes for the prefix keys: %s", strerror(errno));
     return OK;
@@ -130,5 +176,9 @@ void kv_memory_close(struct kv_memory *m)
 {
     kv_tier_close(m->tier);
     m->tier = NULL;
+    kv_disk_close(m->disk);
+    kv_named_close(m->named);
+    m->disk = NULL;
+    m->named = NULL;
     kv_arena_release(&m->arena);
 }

@@ -1,11 +1,14 @@
-/* The memory that keys and values live in: the arena's frames, the RAM tier, the spill file. Opened once
+/* What keys and values live in: the arena's frames, the RAM tier, the spill file, the disk prefix cache.
+ * Opened once
  * by the loader thread, before the scheduler; sizes by plan_kv.h. */
 #ifndef SERVER_KV_MEMORY_H
 #define SERVER_KV_MEMORY_H
 
 #include "engine/engine.h"
 #include "kvpool/arena.h"
+#include "kvpool/disk.h"
 #include "kvpool/layout.h"
+#include "kvpool/named.h"
 #include "kvpool/tier.h"
 #include "scheduler/scheduler.h"
 #include "server/plan_kv.h"
@@ -17,6 +20,9 @@ struct kv_memory {
     struct kv_plan plan;
     struct kv_arena arena; /* owns */
     struct kv_tier *tier; /* owns; NULL: no tier */
+    struct kv_named *named; /* owns */
+    struct kv_disk *disk; /* owns; NULL: no disk prefix cache */
+    uint8_t model_digest[32]; /* with a disk cache */
     struct sched *sched; /* borrows; woken when a copy is done; set before it starts */
 };
 

@@ -448,3 +448,27 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     size_ring(srv, r);
     return OK;
 }
+
+enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
+                         struct err *e)
+{
+    const struct server *srv = ex->srv;
+    struct limits_in_force l;
+    uint32_t n = tokens->n;
+    if (n == 0)
+        return err_set_field(e, ERR_INVALID, "prompt", "empty_prompt", "the prefix has no tokens");
+    tokens_add(tokens, tokens->id[0]); /* the last one is not computed */
+    r->prompt = tokens->id;
+    r->n_prompt = tokens->n;
+    *tokens = (struct tokens){0};
+    policy_limits(ex->grant.policy, ex->grant.tenant, ROUTE_COMPLETIONS, srv->model.max_context,
+                  &l);
+    uint32_t most = l.is.max_context - 1;
+    if (l.is.max_input < most)
+        most = l.is.max_input;
+    if (n > most)
+        return refuse_length(ex, "prompt", n, most, &l, e);
+    r->fill = true;
+    size_ring(srv, r);
+    return OK;
+}

@@ -22,6 +22,9 @@ struct request *prepare_new(void);
  * the prompt is too long it fills ex->reply, since that answer has more members. */
 enum status prepare_prompt(struct exchange *ex, enum api api, const struct params *p,
                            struct request *r, struct tokens *tokens, struct err *e);
+/* A request that only computes these tokens, for the prefix cache. Fills ex->reply as above. */
+enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
+                         struct err *e);
 /* Token ids of a JSON array, checked against the vocabulary; path names it in errors. */
 enum status prepare_ids(const struct server *srv, const struct json *array, const char *path,
                         struct tokens *out, struct err *e);

@@ -25,10 +25,8 @@ enum method method_of(const char *name)
     static const struct {
         const char *name;
         enum method m;
-    } known[] = {{"GET", METHOD_GET},
-                 {"HEAD", METHOD_HEAD},
-                 {"POST", METHOD_POST},
-                 {"OPTIONS", METHOD_OPTIONS}};
+    } known[] = {{"GET", METHOD_GET}, {"HEAD", METHOD_HEAD},     {"POST", METHOD_POST},
+                 {"PUT", METHOD_PUT}, {"DELETE", METHOD_DELETE}, {"OPTIONS", METHOD_OPTIONS}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(name, known[i].name) == 0)
             return known[i].m;
@@ -37,7 +35,7 @@ enum method method_of(const char *name)
 
 const char *method_label(enum method m)
 {
-    static const char *const names[] = {"GET", "HEAD", "POST", "OPTIONS", "other"};
+    static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "other"};
     return names[m];
 }
 
@@ -75,7 +73,8 @@ static bool matches(const struct route *r, const char *path, char *path_arg, siz
 static void allow_method(char *allow, enum method m)
 {
     size_t n = strlen(allow);
-    snprintf(allow + n, 64 - n, "%s%s", n ? ", " : "", m == METHOD_GET ? "GET, HEAD" : "POST");
+    snprintf(allow + n, 64 - n, "%s%s", n ? ", " : "",
+             m == METHOD_GET ? "GET, HEAD" : method_label(m));
 }
 
 const struct route *route_find(enum method m, const char *path, char *path_arg, size_t path_arg_cap,

@@ -7,10 +7,18 @@
 
 struct exchange;
 
-enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_OPTIONS, METHOD_OTHER };
+enum method {
+    METHOD_GET,
+    METHOD_HEAD,
+    METHOD_POST,
+    METHOD_PUT,
+    METHOD_DELETE,
+    METHOD_OPTIONS,
+    METHOD_OTHER
+};
 
 struct route {
-    enum method method; /* GET or POST */
+    enum method method; /* GET, POST, PUT or DELETE */
     const char *path;
     void (*handle)(struct exchange *ex);
     bool auth, model, body;

@@ -227,15 +227,19 @@ static void set_info_metrics(struct app *a)
 
 static void go_ready(struct app *a)
 {
-    const struct server_model model = {
+    struct server_model model = {
         .info = engine_info(a->engine),
         .tok = engine_tokenizer(a->engine),
         .tmpl = engine_template(a->engine),
         .sched = a->sched,
+        .named = a->kv.named,
+        .prefix_domain = a->kv.disk ? kv_disk_domain(a->kv.disk) : 0,
         .max_context = a->kv.plan.max_context,
         .n_vocab = tokenizer_n_vocab(engine_tokenizer(a->engine)),
         .created = clock_unix_s(),
     };
+    if (a->kv.disk)
+        kv_disk_secret(a->kv.disk, model.prefix_secret);
     set_info_metrics(a);
     server_set_model(a->srv, &model);
 }

@@ -21,6 +21,7 @@ enum status server_new(const struct settings *set, const char *version, struct m
     struct server *srv = mem_zalloc(sizeof(*srv));
     *out = srv;
     auth_init(&srv->auth, tenants);
+    mutex_init(&srv->prefix_lock);
     srv->set = set;
     srv->version = version;
     srv->metrics = metrics;
@@ -148,5 +149,6 @@ void server_free(struct server *srv)
         mem_free(srv->alias[i]);
     mem_free(srv->alias);
     auth_release(&srv->auth);
+    mutex_release(&srv->prefix_lock);
     mem_free(srv);
 }

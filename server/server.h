@@ -12,9 +12,11 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/text/text.h"
+#include "kvpool/named.h"
 #include "scheduler/scheduler.h"
 #include "server/auth.h"
 
@@ -29,6 +31,9 @@ struct server_model {
     const struct tokenizer *tok;
     const struct chat_template *tmpl; /* NULL: chat answers 400 */
     struct sched *sched;
+    struct kv_named *named;
+    uint64_t prefix_domain; /* kv_disk_domain, 0 without a disk prefix cache */
+    uint64_t prefix_secret[2]; /* hides keys in the files of named prefixes */
     uint32_t max_context; /* prompt and output tokens of a request */
     uint32_t n_vocab;
     int64_t created; /* unix time shown by /v1/models */
@@ -47,6 +52,7 @@ struct server {
     atomic_uint n_connections; /* open, over all loops */
     atomic_uint_fast64_t next_id;
     uint64_t id_salt; /* makes ids of two processes differ */
+    struct mutex prefix_lock; /* changes of named prefixes and their pins: in one order */
     struct offload *offload; /* owns */
     struct loop **loop; /* owns [n_loops] */
     uint32_t n_loops;

@@ -35,6 +35,7 @@ struct job {
 
 /* Channels whose values come from one load. */
 #define CHANNELS_A_LOAD(type) ((type) == KV_Q4 ? 2 : 1)
+#define ELEMENT_BYTES(type) ((size_t)((type) == KV_F32 ? 4 : IS_QUANTISED(type) ? 1 : 2))
 #define IS_QUANTISED(type) ((type) == KV_Q8 || (type) == KV_Q4)
 /* Bytes to prefetch of the next unit for a channel, so that all of it is asked for in a pass. */
 #define PREFETCH_BYTES(type)                                                                       \
@@ -66,21 +67,19 @@ INLINE __m256 q4_half(__m256i bytes, int high)
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(8)));
 }
 
-/* Keys of channel d (d even: and of d + 1) in 8 slots from slot on. */
-INLINE void load_keys(int type, const struct job *j, const uint8_t *k, uint32_t d, uint32_t slot,
-                      __m256 key[2])
+/* Keys of one channel, for q4 two, in 8 slots: from element i of row on; scale: of those slots. */
+INLINE void load_keys(int type, const uint8_t *row, size_t i, const float *scale, __m256 key[2])
 {
     if (type == KV_Q4) {
-        __m256i b = load_bytes(k + (size_t)(d / 2) * j->n_slots + slot);
+        __m256i b = load_bytes(row + i);
         key[0] = q4_half(b, 0);
         key[1] = q4_half(b, 1);
     } else {
-        key[0] = load_kv(type, k, (size_t)d * j->n_slots + slot);
+        key[0] = load_kv(type, row, i);
     }
     if (IS_QUANTISED(type)) {
-        __m256 c = _mm256_loadu_ps(j->k_scale + d / KV_SCALE_CHANNELS * j->n_slots + slot);
         for (int e = 0; e < CHANNELS_A_LOAD(type); e++)
-            key[e] = _mm256_mul_ps(key[e], c);
+            key[e] = _mm256_mul_ps(key[e], _mm256_loadu_ps(scale + i));
     }
 }
 
@@ -104,12 +103,17 @@ INLINE void score(int type, int nv, int w, const struct job *j, const float *q, 
     __m256 s[TILE_VECTORS][2];
     UNROLL for (int v = 0; v < nv; v++) s[v][0] = s[v][1] = _mm256_setzero_ps();
     const uint32_t dim = j->dim, n_slots = j->n_slots;
+    const uint8_t *row = k + slot0 * ELEMENT_BYTES(type);
+    const float *scale = j->k_scale + slot0;
     for (uint32_t d = 0; d < dim; d += CHANNELS_A_LOAD(type)) {
         __m256 k0[2], k1[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
         _mm_prefetch((const char *)(next + PREFETCH_BYTES(type) * (size_t)d), _MM_HINT_T0);
-        load_keys(type, j, k, d, slot0, k0);
+        load_keys(type, row, 0, scale, k0);
         if (w == 2)
-            load_keys(type, j, k, d, slot0 + 8, k1);
+            load_keys(type, row, 8, scale, k1);
+        row += n_slots * ELEMENT_BYTES(type);
+        if (IS_QUANTISED(type) && (d + CHANNELS_A_LOAD(type)) % KV_SCALE_CHANNELS == 0)
+            scale += n_slots;
         add_keys(nv, w, dim, q + d, k0[0], k1[0], s);
         if (type == KV_Q4)
             add_keys(nv, w, dim, q + d + 1, k0[1], k1[1], s);
@@ -144,19 +148,18 @@ INLINE void score_all(int type, int nv, const struct job *j, uint32_t v0, const 
         score(type, nv, 1, j, q, k, slot, next);
 }
 
-/* Values of channels d0..d0 + 8 w of slot t, in steps of their scale where the type has one. */
-INLINE void load_values(int type, int w, const struct job *j, const uint8_t *val, uint32_t t,
-                        uint32_t d0, __m256 v[2])
+/* Values of 8 w channels of one slot, in steps of their scale where the type has one. */
+INLINE void load_values(int type, int w, const uint8_t *row, __m256 v[2])
 {
     if (type == KV_Q4) {
-        __m256i b = load_bytes(val + (size_t)t * kv_q4_row_bytes(j->dim) + d0 / 2);
+        __m256i b = load_bytes(row);
         v[0] = q4_half(b, 0);
         v[1] = q4_half(b, 1);
         return;
     }
-    v[0] = load_kv(type, val, (size_t)t * j->dim + d0);
+    v[0] = load_kv(type, row, 0);
     if (w == 2)
-        v[1] = load_kv(type, val, (size_t)t * j->dim + d0 + 8);
+        v[1] = load_kv(type, row, 8);
 }
 
 /* acc[v][:] += sum over slots t in [low, high) of p[v][t] * v[t][:], w * 8 channels from d0. */
@@ -171,9 +174,12 @@ INLINE void weigh(int type, int nv, int w, const struct job *j, const float *p, 
         if (w == 2)
             s[v][1] = _mm256_loadu_ps(acc + (size_t)v * dim + d0 + 8);
     }
-    for (uint32_t t = low; t < high; t++) {
+    const size_t row_bytes = type == KV_Q4 ? kv_q4_row_bytes(dim) : dim * ELEMENT_BYTES(type);
+    const uint8_t *row =
+        val + low * row_bytes + (type == KV_Q4 ? d0 / 2 : d0 * ELEMENT_BYTES(type));
+    for (uint32_t t = low; t < high; t++, row += row_bytes) {
         __m256 value[2];
-        load_values(type, w, j, val, t, d0, value);
+        load_values(type, w, row, value);
         UNROLL for (int v = 0; v < nv; v++)
         {
             __m256 x = _mm256_broadcast_ss(p + (size_t)v * n_slots + t);
@@ -260,24 +266,22 @@ static struct range visible(const struct job *j, uint32_t v, uint32_t key0)
                           pos + 1 - key0 < j->n_slots ? pos + 1 - key0 : j->n_slots};
 }
 
-INLINE void weigh_vectors(int type, int nv, const struct job *j, uint32_t v0, uint32_t key0,
-                          const uint8_t *val)
+/* seen: of each vector. */
+INLINE void weigh_vectors(int type, int nv, const struct job *j, uint32_t v0,
+                          const struct range *seen, const uint8_t *val)
 {
     float *acc = j->part.acc + (size_t)v0 * j->dim;
     if (IS_QUANTISED(type)) {
         size_t row_bytes = type == KV_Q4 ? kv_q4_row_bytes(j->dim) : j->dim;
         load_scales(j, val + row_bytes * j->n_slots, j->v_scale);
     }
-    struct range a = visible(j, v0, key0), b = visible(j, v0 + (uint32_t)nv - 1, key0);
-    if (a.low == b.low && a.high == b.high) {
-        weigh_all(type, nv, j, j->scores, val, a.low, a.high, acc);
+    if (seen[0].low == seen[nv - 1].low && seen[0].high == seen[nv - 1].high) {
+        weigh_all(type, nv, j, j->scores, val, seen[0].low, seen[0].high, acc);
         return;
     }
-    for (uint32_t v = 0; v < (uint32_t)nv; v++) {
-        a = visible(j, v0 + v, key0);
-        weigh_all(type, 1, j, j->scores + (size_t)v * j->n_slots, val, a.low, a.high,
+    for (uint32_t v = 0; v < (uint32_t)nv; v++)
+        weigh_all(type, 1, j, j->scores + (size_t)v * j->n_slots, val, seen[v].low, seen[v].high,
                   acc + (size_t)v * j->dim);
-    }
 }
 
 #define STEP(type, nv)                                                                             \
@@ -286,10 +290,10 @@ INLINE void weigh_vectors(int type, int nv, const struct job *j, uint32_t v0, ui
     {                                                                                              \
         score_all(type, nv, j, v0, k, next);                                                       \
     }                                                                                              \
-    static void weigh_##type##_##nv(const struct job *j, uint32_t v0, uint32_t key0,               \
+    static void weigh_##type##_##nv(const struct job *j, uint32_t v0, const struct range *seen,    \
                                     const uint8_t *val)                                            \
     {                                                                                              \
-        weigh_vectors(type, nv, j, v0, key0, val);                                                 \
+        weigh_vectors(type, nv, j, v0, seen, val);                                                 \
     }
 #define STEPS(type)                                                                                \
     STEP(type, 1) STEP(type, 2) STEP(type, 3) STEP(type, 4) STEP(type, 5) STEP(type, 6)
@@ -300,7 +304,8 @@ STEPS(KV_Q8)
 STEPS(KV_Q4)
 
 typedef void score_fn(const struct job *j, uint32_t v0, const uint8_t *k, const uint8_t *next);
-typedef void weigh_fn(const struct job *j, uint32_t v0, uint32_t key0, const uint8_t *val);
+typedef void weigh_fn(const struct job *j, uint32_t v0, const struct range *seen,
+                      const uint8_t *val);
 #define ROW(what, type)                                                                            \
     [type] = {what##_##type##_1, what##_##type##_2, what##_##type##_3,                             \
               what##_##type##_4, what##_##type##_5, what##_##type##_6}
@@ -312,18 +317,30 @@ typedef void weigh_fn(const struct job *j, uint32_t v0, uint32_t key0, const uin
 static score_fn *const scores[KV_N_DTYPES][TILE_VECTORS] = ROWS(score);
 static weigh_fn *const weighs[KV_N_DTYPES][TILE_VECTORS] = ROWS(weigh);
 
+/* Do all vectors see all of the block that starts at key0? */
+static bool all_visible(const struct job *j, uint32_t key0)
+{
+    const struct attend *a = j->a;
+    return key0 + j->n_slots <= a->pos0 + 1 &&
+           attend_first(a->kv->window, a->pos0 + a->n_rows - 1) <= key0;
+}
+
 /* The online softmax step of one block for vectors [v, v_end), all of which see some of it. */
 static void block_step(const struct job *j, uint32_t v, uint32_t v_end, uint32_t key0,
                        const uint8_t *unit, const uint8_t *next)
 {
     score_fn *const *score_of = scores[j->a->layout->dtype_k];
     weigh_fn *const *weigh_of = weighs[j->a->layout->dtype_v];
+    bool all = all_visible(j, key0);
     while (v < v_end) {
+        struct range seen[TILE_VECTORS];
         uint32_t n = v_end - v < TILE_VECTORS ? v_end - v : TILE_VECTORS;
         score_of[n - 1](j, v, unit, next);
-        for (uint32_t i = 0; i < n; i++)
-            soften(j, v + i, visible(j, v + i, key0), j->scores + (size_t)i * j->n_slots);
-        weigh_of[n - 1](j, v, key0, unit + j->a->kv->k_bytes);
+        for (uint32_t i = 0; i < n; i++) {
+            seen[i] = all ? (struct range){0, j->n_slots} : visible(j, v + i, key0);
+            soften(j, v + i, seen[i], j->scores + (size_t)i * j->n_slots);
+        }
+        weigh_of[n - 1](j, v, seen, unit + j->a->kv->k_bytes);
         v += n;
         next = unit;
     }

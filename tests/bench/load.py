@@ -13,13 +13,15 @@ import time
 class Request:
     """One streamed completion: arrival times of its events."""
 
-    def __init__(self, body, lane=0):
+    def __init__(self, body, lane=0, key=None):
         self.body = body
+        self.key = key  # API key
         self.lane = lane
         self.sent = 0.0
         self.events = []  # time of each event that carries a choice
         self.tokens = 0
         self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.error = None
         self.tail = b""
         self.out = b""
@@ -33,7 +35,7 @@ class Request:
         self.tail = lines.pop()
         for line in lines:
             if line.startswith(b"data: ") and line[6:7] == b"{":
-                if b'"error"' in line:
+                if line.startswith(b'data: {"error"'):
                     self.error = line.decode(errors="replace")
                 elif b'"text"' in line and (b'"finish_reason":null' in line or b'"text":""' not in line):
                     self.events.append(now)
@@ -41,6 +43,7 @@ class Request:
                     usage = json.loads(line[6:])["usage"]
                     self.tokens = usage["completion_tokens"]
                     self.prompt_tokens = usage["prompt_tokens"]
+                    self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             elif line.startswith(b"HTTP/1.1 ") and not line.startswith(b"HTTP/1.1 200"):
                 self.error = line.decode()
             elif line.startswith(b"data: [DONE]"):
@@ -89,7 +92,8 @@ class Load:
         request.sock.connect(("127.0.0.1", self.port))
         request.out = (
             b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(request.body)
+            b"Connection: close\r\n%sContent-Length: %d\r\n\r\n"
+            % (b"Authorization: Bearer %s\r\n" % request.key.encode() if request.key else b"", len(request.body))
         ) + request.body
         request.sock.sendall(request.out)
         request.sock.setblocking(False)
