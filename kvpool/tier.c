@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,8 +20,6 @@
 #include "kvpool/copier.h"
 #include "kvpool/file.h"
 
-enum { READ_CHUNK_BYTES = 16384 };
-
 /* What other threads than the owner's read and write. */
 struct shared {
     atomic_uint n_fail, n_fail_reads;
@@ -31,6 +30,7 @@ struct kv_tier {
     struct kv_tier_options o;
     struct kv_copier *ram, *file; /* own; file is NULL without a spill file */
     int fd; /* owns; -1 without a spill file */
+    int read_fd; /* owns; the same file through the page cache, for kv_tier_read; may equal fd */
     bool direct;
     uint64_t group_at[KV_MAX_GROUPS]; /* offset of the group's slot 0 in the file */
     size_t stride[KV_MAX_GROUPS]; /* bytes a slot takes in the file */
@@ -121,38 +121,15 @@ static bool run_file(void *arg, const void *job_, struct kv_ticket *ticket)
     return job->load ? load(t, job, at, ticket) : spill(t, job, at, ticket);
 }
 
-/* Through a buffer on the stack, for what O_DIRECT does not take. */
-static bool read_unaligned(int fd, uint8_t *dst, size_t n, uint64_t at)
-{
-    _Alignas(KV_TIER_ALIGN) uint8_t chunk[READ_CHUNK_BYTES];
-    while (n > 0) {
-        size_t skip = at % KV_TIER_ALIGN;
-        size_t n_now = n < READ_CHUNK_BYTES - skip ? n : READ_CHUNK_BYTES - skip;
-        if (!kv_file_read(fd, chunk, aligned_up(skip + n_now), at - skip))
-            return false;
-        memcpy(dst, chunk + skip, n_now);
-        dst += n_now, n -= n_now, at += n_now;
-    }
-    return true;
-}
-
 enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
                          size_t n_bytes, void *dst, struct err *e)
 {
     CHECK(t->fd >= 0 && file_slot < t->o.n_file[group]);
     CHECK(offset <= t->stride[group] && n_bytes <= t->stride[group] - offset);
     uint64_t at = slot_at(t, group, file_slot) + offset;
-    bool aligned = ((uintptr_t)dst | offset | n_bytes) % KV_TIER_ALIGN == 0;
-    bool ok;
-    if (take_one(&t->shared->n_fail_reads)) {
+    if (take_one(&t->shared->n_fail_reads))
         errno = EIO;
-        ok = false;
-    } else if (aligned || !t->direct) {
-        ok = kv_file_read(t->fd, dst, n_bytes, at);
-    } else {
-        ok = read_unaligned(t->fd, dst, n_bytes, at);
-    }
-    if (ok)
+    else if (kv_file_read(t->read_fd, dst, n_bytes, at))
         return OK;
     return err_set(e, ERR_IO, "cannot read %zu bytes of slot %u of the spill file in '%s': %s",
                    n_bytes, file_slot, t->o.path, strerror(errno));
@@ -179,6 +156,24 @@ static int open_unlinked(const char *path, bool *direct)
     buf_release(&name);
     errno = error;
     return fd;
+}
+
+/* What is staged is read again in every step: through the page cache, which the kernel may take back at any
+ * time and which a direct write to a slot keeps true. Without /proc everything goes through it. */
+static void open_for_staging(struct kv_tier *t)
+{
+    char name[64];
+    t->read_fd = t->fd;
+    if (!t->direct)
+        return;
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", t->fd);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* slices are far apart */
+        t->read_fd = fd;
+    } else if (fcntl(t->fd, F_SETFL, O_RDWR) == 0) {
+        t->direct = false;
+    }
 }
 
 /* Takes the space now where the file system can, so that no spill fails for want of it. */
@@ -212,6 +207,7 @@ static enum status open_file(struct kv_tier *t, struct err *e)
     if (!size_file(t->fd, t->n_file_bytes))
         return err_set(e, ERR_IO, "no room for a spill file of %llu bytes in '%s': %s",
                        (unsigned long long)t->n_file_bytes, t->o.path, strerror(errno));
+    open_for_staging(t);
     t->bounce = mem_aligned(KV_TIER_ALIGN, t->n_bounce_bytes);
     if (!t->bounce)
         return err_set(e, ERR_NO_MEMORY, "no memory for a copy buffer of %zu bytes",
@@ -234,7 +230,7 @@ enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, 
                                        .wake_arg = o->wake_arg};
     t->o = *o;
     t->o.path = mem_strdup(o->path ? o->path : "");
-    t->fd = -1;
+    t->fd = t->read_fd = -1;
     t->shared = mem_zalloc(sizeof(*t->shared));
     enum status status = open_file(t, e);
     if (status == OK)
@@ -266,6 +262,8 @@ void kv_tier_close(struct kv_tier *t)
         return;
     kv_copier_free(t->ram);
     kv_copier_free(t->file);
+    if (t->read_fd >= 0 && t->read_fd != t->fd)
+        close(t->read_fd);
     if (t->fd >= 0)
         close(t->fd);
     mem_free(t->bounce);

@@ -5,7 +5,7 @@
  * The engine thread pushes struct kv_job into a bounded queue and pops answers. Two threads do the
  * work, so that a disk that hangs does not hold up copies within RAM: one memcpys, the other reads
  * and writes the file (O_DIRECT where the file system takes it, so that the page cache does not
- * grow beside the arena). Every job that was pushed is answered exactly once. A job slower than its
+ * grow beside the arena; only what kv_tier_read stages again and again goes through it). Every job that was pushed is answered exactly once. A job slower than its
  * deadline is answered as failed; its frame and its slot may be reused at once: frames are touched
  * only by jobs that can no longer be given up, and a late write to a slot is over before the file's
  * thread comes to a later job for that slot (kvpool/copier.h). */
@@ -57,7 +57,7 @@ bool kv_tier_step(struct kv_tier *t); /* not threaded: does one job; false when 
 /* Time (clock_ns) at which kv_tier_pop will have an answer at the latest; 0: no such time. */
 uint64_t kv_tier_deadline_ns(const struct kv_tier *t);
 /* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what
- * a backend's staging uses. Fastest when dst, offset and n_bytes are multiples of KV_TIER_ALIGN.
+ * a backend's staging uses; through the page cache.
  * ERR_IO with errno's text. */
 enum { KV_TIER_ALIGN = 4096 };
 enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
@@ -74,7 +74,7 @@ struct kv_tier_stats {
     uint64_t n_failed; /* answered as failed, late ones included */
     uint64_t n_late; /* given up at the deadline */
     uint64_t file_bytes; /* size of the spill file */
-    bool direct; /* it is read and written past the page cache */
+    bool direct; /* copies go past the page cache */
 };
 struct kv_tier_stats kv_tier_stats(const struct kv_tier *t);
 /* Test hooks: the next n jobs (reads by kv_tier_read) fail with EIO. */
