@@ -91,6 +91,7 @@ void emit_finish(struct sched *s, struct seq *q, enum finish_reason reason, int 
     ev.reason = (uint8_t)reason;
     ev.stop_index = stop_index;
     ev.stop_token = stop_token;
+    ev.n_dropped = q->n_dropped;
     push(s, q->req, &ev);
     byte_ring_commit(&q->req->r->ring);
 }

@@ -143,7 +143,8 @@ static void note_output(struct sched *s, const struct req *q)
         return;
     const struct seq *first = &q->seq[0];
     uint32_t n_slots = s->layout.n_slots, at = q->n_print * n_slots;
-    uint32_t n_known = q->r->n_prompt + first->n_out, print[JOURNAL_PROMPT_PRINTS];
+    uint32_t n_known = first->n_dropped ? 0 : q->r->n_prompt + first->n_out;
+    uint32_t print[JOURNAL_PROMPT_PRINTS];
     uint64_t state = q->print_state;
     while (at + n_slots <= n_known) {
         uint32_t n = journal_fingerprint(&state, first->tokens + at, n_known - at, n_slots, print,

@@ -105,6 +105,25 @@ void park_seq(struct sched *s, struct seq *q)
     gauges_preempted(s, by_swap ? PREEMPT_SWAP : PREEMPT_RECOMPUTE);
 }
 
+/* The first block stays (attention leans on the first tokens, whatever they say), and of the rest the
+ * later half; what is kept computes again from position 0, as a fresh history would, so that the answer
+ * is that of a request with these tokens. Amortised, a token more is computed for each that is sampled. */
+void park_overflow(struct sched *s, struct seq *q)
+{
+    uint32_t n_first = s->layout.n_slots, n_last = (q->n_tok - n_first) / 2;
+    uint32_t n_cut = q->n_tok - n_first - n_last;
+    CHECK(q->state == SEQ_LIVE && q->n_fly == 0);
+    memmove(q->tokens + n_first, q->tokens + n_first + n_cut, n_last * sizeof(int32_t));
+    q->n_tok -= n_cut;
+    q->n_dropped += n_cut;
+    kv_seq_park(s->kv, &q->kv);
+    park_drop(s, q);
+    q->look_epoch = 0;
+    s->moved = true;
+    s->has_ended = true; /* it leaves `running` */
+    park_insert(s, q);
+}
+
 uint32_t park_paged(const struct sched *s, const struct seq *q)
 {
     uint32_t most = s->n_frames[0] / 2;

@@ -46,9 +46,9 @@ static void add_out(struct sched *s, struct seq *q, uint32_t row, uint32_t n_his
     o->row = row;
     o->logits = NULL;
     o->job.params = &r->sampling;
-    o->job.history = q->tokens;
+    o->job.history = q->past ? q->past : q->tokens;
     o->job.n_prompt = r->n_prompt;
-    o->job.n_history = n_history;
+    o->job.n_history = n_history + q->n_dropped;
     o->job.choice = q->choice;
     bool bans = given < 0 && q->n_out < r->min_tokens;
     o->job.ban = bans ? q->req->ban : NULL;

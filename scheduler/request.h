@@ -47,6 +47,9 @@ struct request {
     uint32_t tenant; /* slot in struct tenants */
     atomic_uint *tenant_uses; /* borrows, or NULL: counted down when the request is freed */
     int32_t priority; /* lower first */
+    /* overflow=sinks: when the history reaches so many tokens (at least 4 blocks), its first block and the later half of the rest are kept, and the answer
+     * goes on; 0: it ends there */
+    uint32_t overflow_context;
     bool reserve; /* kv_reserve: starts only with its worst case of blocks promised to it */
     char *salt; /* owns: only requests of equal bytes share prefix blocks; NULL: shared by all */
     uint32_t n_salt_bytes;
@@ -109,6 +112,7 @@ struct event {
     uint32_t n_top;
     int32_t stop_index; /* EVENT_FINISH by a stop string: its index, else -1 */
     int32_t stop_token; /* EVENT_FINISH by a stop token: its id, else -1 */
+    uint32_t n_dropped; /* EVENT_FINISH: tokens that overflow=sinks cut out of its history */
     /* EVENT_END */
     int32_t status; /* enum status; OK or why it failed */
     uint32_t n_prompt, n_output, n_cached;

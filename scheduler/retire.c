@@ -70,6 +70,8 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
 {
     const struct request *r = q->req->r;
     q->tokens[q->n_tok++] = job->token;
+    if (q->past)
+        q->past[r->n_prompt + q->n_out] = job->token;
     q->n_out++;
     q->req->n_output++;
     tenant_charge(s->tenants, r->tenant, 0, 0, 1);
@@ -83,6 +85,8 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
     emit_token(s, q, job, cut.text, cut.n_text, stops ? FINISH_STOP : FINISH_NONE);
     if (reason != FINISH_NONE)
         running_finish(s, q, reason, cut.stop_index, stops ? job->token : -1);
+    else if (q->past && q->n_tok == r->overflow_context)
+        park_overflow(s, q);
 }
 
 /* Rows of the first choice that are computed for the first time and belong to the prompt. */

@@ -193,6 +193,8 @@ uint32_t park_paged(const struct sched *s, const struct seq *q);
 /* Takes the blocks of a running sequence away. */
 void park_seq(struct sched *s, struct seq *q);
 void park_drop(struct sched *s, struct seq *q); /* a parked one holds nothing any more */
+/* overflow=sinks: cuts the middle out of a full history and lets the rest be computed anew. */
+void park_overflow(struct sched *s, struct seq *q);
 void park_resume(struct sched *s); /* lets parked ones come back while there is room */
 
 /* ---- plan.c ---- */

@@ -169,7 +169,19 @@ static enum status check_request(const struct sched *s, const struct request *r,
     if (r->n_choices < 1 || r->n_choices > s->limits.max_running || r->n_choices > UINT16_MAX)
         return err_set_field(e, ERR_INVALID, "n", NULL, "n is %u, at most %u sequences run at once",
                              r->n_choices, s->limits.max_running);
-    uint64_t n_positions = (uint64_t)r->n_prompt + r->max_tokens;
+    if (r->overflow_context && (r->reserve || s->limits.reserve == SCHED_RESERVE_MAX ||
+                                s->limits.preempt == SCHED_PREEMPT_NEVER))
+        return err_set_field(e, ERR_INVALID, "overflow", NULL,
+                             "\"overflow\" cannot be \"sinks\" where memory is reserved for the "
+                             "whole answer");
+    if (r->overflow_context &&
+        (r->overflow_context < 4 * s->layout.n_slots || r->overflow_context <= r->n_prompt))
+        return err_set_field(e, ERR_INVALID, "overflow", NULL,
+                             "\"overflow\" needs a context of %u tokens and more than the prompt's "
+                             "%u, it is %u",
+                             4 * s->layout.n_slots, r->n_prompt, r->overflow_context);
+    uint64_t n_positions =
+        r->overflow_context ? req_history(r) : (uint64_t)r->n_prompt + r->max_tokens;
     if (n_positions > s->limits.max_context)
         return err_set_field(e, ERR_CONTEXT_LENGTH, "prompt", "context_length_exceeded",
                              "prompt of %u tokens and max_tokens %u need %llu positions, the limit "
@@ -177,7 +189,8 @@ static enum status check_request(const struct sched *s, const struct request *r,
                              r->n_prompt, r->max_tokens, (unsigned long long)n_positions,
                              s->limits.max_context);
     struct kv_need worst;
-    if (!room_worst(s, r->n_prompt, r->max_tokens, r->n_choices, r->reserve, &worst, e))
+    if (!room_worst(s, r->n_prompt, req_history(r) - r->n_prompt, r->n_choices, r->reserve, &worst,
+                    e))
         return ERR_CONTEXT_LENGTH;
     if (r->tenant >= TENANT_MAX)
         return err_set(e, ERR_INTERNAL, "tenant %u, there are %d", r->tenant, TENANT_MAX);

@@ -96,25 +96,30 @@ static uint32_t add_bans(const struct request *r, const struct tokenizer *tok, i
 void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok, struct kv_key root)
 {
     struct request *r = q->r;
-    size_t cap = (size_t)r->n_prompt + r->max_tokens;
+    size_t cap = req_history(r), n_past = (size_t)r->n_prompt + r->max_tokens;
+    n_past = n_past > cap ? n_past : 0;
     uint32_t n_eog = 0;
     if (q->seq)
         return;
     if (tok)
         tokenizer_stop_tokens(tok, &n_eog);
-    size_t n_ints = mem_mul(cap, r->n_choices) + n_eog + r->n_stop_tokens;
+    size_t n_ints = mem_mul(cap + n_past, r->n_choices) + n_eog + r->n_stop_tokens;
     q->root = root;
     q->seq = mem_zalloc(mem_mul(r->n_choices, sizeof(*q->seq)));
     q->slab = mem_alloc(mem_mul(n_ints, sizeof(int32_t)));
-    q->n_ban = add_bans(r, tok, q->slab + cap * r->n_choices);
-    q->ban = q->slab + cap * r->n_choices;
+    q->n_ban = add_bans(r, tok, q->slab + (cap + n_past) * r->n_choices);
+    q->ban = q->slab + (cap + n_past) * r->n_choices;
     q->n_live = r->n_choices;
     for (uint32_t i = 0; i < r->n_choices; i++) {
         struct seq *s = &q->seq[i];
         s->req = q;
         s->choice = i;
-        s->tokens = q->slab + cap * i;
+        s->tokens = q->slab + (cap + n_past) * i;
         memcpy(s->tokens, r->prompt, r->n_prompt * sizeof(int32_t));
+        if (n_past > 0) {
+            s->past = s->tokens + cap;
+            memcpy(s->past, r->prompt, r->n_prompt * sizeof(int32_t));
+        }
         kv_seq_init(c, &s->kv, (uint32_t)cap, root);
         if (tok) {
             detok_init(&s->detok, tok, r->skip_special);

@@ -44,7 +44,9 @@ struct seq {
     struct req *req;
     uint32_t choice;
     enum seq_state state;
-    int32_t *tokens; /* inside req.slab: [n_prompt + max_tokens] */
+    int32_t *tokens; /* inside req.slab: [req_history] */
+    int32_t *past; /* overflow=sinks: the history with what was cut out of tokens; else NULL */
+    uint32_t n_dropped; /* tokens that were cut out */
     uint32_t n_tok; /* tokens of the history that may be computed now */
     uint32_t n_kv; /* tokens whose KV is computed and retired */
     uint32_t n_fly; /* rows in the step that runs now */
@@ -123,10 +125,16 @@ void req_fork(struct req *q, struct kv_cache *c);
 /* Lets the sequence go: its blocks and what was promised to it. */
 void seq_finish(struct seq *q, struct kv_cache *c);
 
+/* Tokens that a choice's history comes to have at most. */
+static inline uint32_t req_history(const struct request *r)
+{
+    uint32_t n = r->n_prompt + r->max_tokens;
+    return r->overflow_context && r->overflow_context < n ? r->overflow_context : n;
+}
 /* Positions that a choice comes to hold at most: the last token sampled needs no slot. */
 static inline uint32_t req_positions(const struct request *r)
 {
-    return r->n_prompt - 1 + r->max_tokens;
+    return req_history(r) - 1;
 }
 /* One row is missing, and it gives the next token (or a fork's first one). */
 static inline bool seq_decodes(const struct seq *q)
@@ -142,7 +150,7 @@ static inline bool seq_older(const struct seq *a, const struct seq *b)
 /* The prompt's history is all there, so that its last row is sampled. */
 static inline bool seq_samples(const struct seq *q)
 {
-    return q->n_tok >= q->req->r->n_prompt && q->req->r->max_tokens > 0;
+    return (q->n_out > 0 || q->n_tok >= q->req->r->n_prompt) && q->req->r->max_tokens > 0;
 }
 
 #endif

@@ -57,7 +57,7 @@ struct params {
     const struct json *response_format, *stream_options;
     int64_t max_tokens, max_completion_tokens, min_tokens, top_k, n, top_logprobs, n_logprobs;
     int64_t best_of, priority, deadline_ms;
-    struct str cache_salt, prefix;
+    struct str cache_salt, prefix, overflow;
     const struct kv_named_prefix *named; /* what `prefix` names; see prefix.h */
     double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint64_t seed;

@@ -291,17 +291,26 @@ static void collect_token(struct job *j, const struct request *r, uint32_t index
     }
 }
 
+static void add_finish(struct buf *out, const struct choice *c)
+{
+    buf_printf(out, ",\"finish_reason\":\"%s\"", finish_text(c->reason));
+    if (c->n_dropped > 0)
+        buf_printf(out, ",\"dropped_tokens\":%u", c->n_dropped);
+}
+
 static void on_finish(struct job *j, struct buf *out, uint32_t index, const struct event *ev)
 {
     struct choice *c = &j->choice[index];
     c->finished = true;
     c->reason = (enum finish_reason)ev->reason;
+    c->n_dropped = ev->n_dropped;
     open_choice(j, out, index);
     if (!j->stream || c->reason == FINISH_ERROR || c->reason == FINISH_CANCEL)
         return;
     begin_chunk(j, out, index);
     buf_add_c(out, j->api == API_CHAT ? ",\"delta\":{}" : ",\"text\":\"\"");
-    buf_printf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"", finish_text(c->reason));
+    buf_add_c(out, ",\"logprobs\":null");
+    add_finish(out, c);
     end_chunk(j, out);
 }
 
@@ -477,7 +486,8 @@ static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
     }
     if (!j->logprobs)
         buf_add_c(out, "null");
-    buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_text(c->reason));
+    add_finish(out, c);
+    buf_add_char(out, '}');
 }
 
 void job_reply(struct job *j)

@@ -27,6 +27,7 @@ struct choice {
     bool started; /* its first chunk went out */
     bool finished;
     enum finish_reason reason;
+    uint32_t n_dropped; /* tokens that overflow=sinks cut out of its history */
     uint32_t n_tokens;
     double sum_logprob; /* of its tokens, when the best of several are looked for */
     struct buf text; /* not streaming: the whole text */

@@ -13,6 +13,7 @@ enum {
     SMALL_BODY_BYTES = 64 << 10, /* refused requests with no more than this are read to their end */
     SWALLOW_FACTOR = 4, /* a chunked body may pass the limit so many times before it is cut */
     DEFAULT_COMPLETION_TOKENS = 16,
+    OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */
     TAKE_BYTES = 64 << 10 /* output formatted in one go for a stream */
 };
 

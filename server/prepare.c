@@ -274,6 +274,10 @@ static enum status check_together(enum api api, const struct params *p, struct e
         return err_set_field(e, ERR_INVALID, "min_tokens", "out_of_range",
                              "\"min_tokens\" is %lld, more than max_tokens, which is %lld",
                              (long long)p->min_tokens, (long long)asked);
+    if (p->given[FIELD_overflow] && !str_eq_c(p->overflow, "stop") &&
+        !str_eq_c(p->overflow, "sinks"))
+        return err_set_field(e, ERR_INVALID, "overflow", "invalid_value",
+                             "\"overflow\" must be \"stop\" or \"sinks\"");
     enum status status = check_tools(p, e);
     return status ? status : check_format(p, e);
 }
@@ -441,6 +445,10 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
                              r->n_choices, r->n_prompt);
     if (l.is.max_context - r->n_prompt < room)
         room = l.is.max_context - r->n_prompt;
+    if (asked > room && str_eq_c(p->overflow, "sinks")) {
+        r->overflow_context = r->n_prompt + room;
+        room = room > OVERFLOW_MAX_TOKENS ? room : OVERFLOW_MAX_TOKENS;
+    }
     if (l.is.max_output < room)
         room = l.is.max_output;
     r->max_tokens = asked < room ? (uint32_t)asked : room;

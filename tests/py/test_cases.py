@@ -184,7 +184,7 @@ def test_G078_fields_that_change_the_output_are_never_ignored(fake):
     for field, value in [("tools", [tool]), ("tool_choice", "required"), ("response_format", {"type": "json_object"}),
                          ("functions", [{"name": "f"}]), ("guided_json", {}), ("mirostat", 2)]:
         refused(fake.chat(**{field: value}), field, "unsupported_parameter")
-    for field, value in [("suffix", "x"), ("overflow", "sinks")]:
+    for field, value in [("suffix", "x")]:
         refused(fake.complete(**{field: value}), field, "unsupported_parameter")
     for fields in [{"tools": [tool], "tool_choice": "none"}, {"tools": []}, {"tool_choice": "auto"},
                    {"response_format": {"type": "text"}}]:
@@ -673,12 +673,14 @@ def test_u0000_is_data(real):
     assert real.chat(messages=user("a\u0000b")).status == 200
 
 
-def test_G150_the_context_never_shifts():
+def test_G150_the_context_shifts_only_when_asked_and_max_tokens_holds():
     with start_real("--limits.max_context", "256") as server:
-        refused(server.complete(overflow="sinks"), param="overflow")
+        refused(server.complete(overflow="shift"), param="overflow")
+        shifted = server.complete(prompt=[500] * 240, max_tokens=512, ignore_eos=True, overflow="sinks").json
         reply = server.complete(prompt=[500] * 240, max_tokens=512, ignore_eos=True)
     assert reply.json["choices"][0]["finish_reason"] == "length"
-    assert reply.json["usage"]["completion_tokens"] == 16
+    assert reply.json["usage"]["completion_tokens"] == 16 and "dropped_tokens" not in reply.json["choices"][0]
+    assert shifted["usage"]["completion_tokens"] == 512 and shifted["choices"][0]["dropped_tokens"] > 512 - 256
 
 
 ELSEWHERE = {

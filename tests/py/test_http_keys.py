@@ -167,7 +167,7 @@ def test_a_bad_key_file_at_the_start_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("field,value", [
     ("priority", 1.5), ("priority", "high"), ("priority", 2**31), ("deadline_ms", 0), ("deadline_ms", -5),
-    ("deadline_ms", 86400001), ("cache_salt", 7), ("cache_salt", "x" * 129), ("kv_reserve", 1), ("overflow", "sinks"),
+    ("deadline_ms", 86400001), ("cache_salt", 7), ("cache_salt", "x" * 129), ("kv_reserve", 1), ("overflow", "shift"),
     ("best_of", 0), ("best_of", 17), ("best_of", 10**9),
 ])  # fmt: skip
 def test_a_bad_value_of_a_service_field_is_400(fake, field, value):

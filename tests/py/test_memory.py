@@ -201,3 +201,37 @@ def test_choices_of_one_request_share_its_prompt_and_differ_by_seed():
     with start_real(*arena(24), *ram(200)) as server:  # forks are swapped out and in
         replies = ask_all(server, [one] * 3)
         assert all(answer(r) == answer(reply) for r in replies)
+
+
+def test_an_answer_beyond_the_context_is_that_of_the_history_that_is_left():
+    """overflow=sinks: at 96 tokens the first 16 and the last 40 stay. What follows equals, bit for bit, what a request
+    with these tokens as its prompt gets."""
+    start = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
+    with start_real("--limits.max_context", "96") as server:
+        ids = lambda text: server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"]  # noqa: E731
+        prompt = ids(start)
+        whole = server.post("/v1/completions", body(prompt, 200, overflow="sinks")).json
+        choice = whole["choices"][0]
+        assert whole["usage"]["completion_tokens"] == 200 and choice["finish_reason"] == "length"
+        out = [i for text in choice["logprobs"]["tokens"] for i in ids(text)]
+        assert len(out) == 200
+        history, at, n_dropped = list(prompt), 0, 0
+        while at < 200:
+            n = min(96 - len(history), 200 - at)
+            part = server.post("/v1/completions", body(history, n)).json["choices"][0]
+            for key in ("tokens", "token_logprobs", "top_logprobs"):
+                assert part["logprobs"][key] == choice["logprobs"][key][at : at + n]
+            history += out[at : at + n]
+            at += n
+            if at < 200:
+                n_dropped += 40
+                history = history[:16] + history[-40:]
+        assert choice["dropped_tokens"] == n_dropped > 40
+        events = server.post("/v1/completions", body(prompt, 200, overflow="sinks", stream=True)).events()
+        assert events[-1]["choices"][0]["dropped_tokens"] == n_dropped
+        # penalties, seeds and forks see the whole answer
+        drawn = body(prompt, 150, overflow="sinks", n=3, temperature=1, seed=5, frequency_penalty=0.5)
+        first = answer(server.post("/v1/completions", drawn))
+        assert answer(server.post("/v1/completions", drawn)) == first and len({c["text"] for c in first}) == 3
+        refused = server.post("/v1/completions", body(prompt, 200, overflow="sinks", kv_reserve=True))
+        assert refused.status == 400 and refused.error["param"] == "overflow"
