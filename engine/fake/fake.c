@@ -340,7 +340,7 @@ static void fake_close(struct backend *be)
 {
     struct fake *f = (struct fake *)be;
     for (uint32_t g = 0; g < f->n_groups; g++)
-        mem_free(f->slot[g]);
+        mem_free(f->in_arena ? NULL : f->slot[g]);
     for (uint32_t i = 0; i < f->o.max_jobs; i++)
         mem_free(f->job[i].early);
     mem_free(f->job);
@@ -350,13 +350,22 @@ static void fake_close(struct backend *be)
 
 static const struct backend_ops ops = {fake_submit, fake_collect, fake_copy_block, fake_close};
 
+static struct fake_slot *slots_of(const struct fake *f, const struct kv_arena *arena, uint32_t g)
+{
+    size_t n_bytes = mem_mul(f->n_slots, sizeof(struct fake_slot));
+    if (!f->in_arena)
+        return mem_zalloc(mem_mul(f->n_phys[g], n_bytes));
+    CHECK(arena->group[g].block_bytes == n_bytes && f->o.n_file[g] == 0);
+    return (struct fake_slot *)kv_block_ptr(arena, g, 0);
+}
+
 static void make_memory(struct fake *f, const struct kv_arena *arena)
 {
     for (uint32_t g = 0; g < f->n_groups; g++) {
         f->n_frames[g] = arena->group[g].n_frames;
         f->n_file_first[g] = f->n_frames[g] + arena->group[g].n_host;
         f->n_phys[g] = f->n_file_first[g] + f->o.n_file[g];
-        f->slot[g] = mem_zalloc(mem_mul(mem_mul(f->n_phys[g], f->n_slots), sizeof(*f->slot[g])));
+        f->slot[g] = slots_of(f, arena, g);
         for (uint32_t i = 0; i < f->n_phys[g]; i++)
             fake_poison(&f->be, g, i);
     }
@@ -378,6 +387,8 @@ enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *lay
     f->o = *o;
     f->n_slots = layout->n_slots;
     f->n_groups = layout->n_groups;
+    f->in_arena = arena->map != NULL;
+    f->n_steps = o->first_step;
     f->be = (struct backend){
         .ops = &ops, .layout = *layout, .arena = arena, .limits = limits, .n_vocab = o->n_vocab};
     make_memory(f, arena);

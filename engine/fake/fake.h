@@ -11,12 +11,16 @@
  * It is also the tier (fake_tier_*): it takes copies between frames and slots and ends them when the
  * test says, in any order, well or not. Until a copy has ended its destination holds garbage, and each
  * token slot of the source is read at the start or at the end of the copy, by chance.
+ * An arena that has memory holds the slots (FAKE_SLOT_BYTES a token slot), so that blocks can be saved as
+ * bytes and come back in another process; then there is no spill file.
  * Thread: as any backend, plus the test that drives it. */
 #ifndef ENGINE_FAKE_FAKE_H
 #define ENGINE_FAKE_FAKE_H
 
 #include "engine/backend.h"
 #include "kvpool/tier.h"
+
+enum { FAKE_SLOT_BYTES = 24 };
 
 struct fake_options {
     uint32_t n_vocab;
@@ -31,6 +35,8 @@ struct fake_options {
     bool (*logits_finite)(uint64_t chain);
     uint32_t
         n_file[KV_MAX_GROUPS]; /* slots of the spill file; frames and RAM slots are the arena's */
+    uint64_t
+        first_step; /* number before the first step's: blocks of a run before have lower ones */
     uint32_t max_jobs; /* copies in flight at most; 0 = no tier */
     /* False: a copy ends as soon as it is pushed. True: when fake_tier_finish says so. */
     bool tier_waits;

@@ -10,6 +10,7 @@ struct fake_slot {
     uint32_t position;
     int32_t token;
 };
+_Static_assert(sizeof(struct fake_slot) == FAKE_SLOT_BYTES, "a slot has no gaps");
 
 struct fake_job {
     struct kv_job job;
@@ -19,8 +20,9 @@ struct fake_job {
 struct fake {
     struct backend be; /* first: struct backend * is cast back */
     struct fake_options o;
-    struct fake_slot
-        *slot[KV_MAX_GROUPS]; /* owns [n_phys * n_slots]: frames, RAM slots, file slots */
+    struct fake_slot *slot
+        [KV_MAX_GROUPS]; /* owns, unless in_arena [n_phys * n_slots]: frames, RAM slots, file slots */
+    bool in_arena; /* slot points into the arena */
     uint32_t n_frames[KV_MAX_GROUPS], n_file_first[KV_MAX_GROUPS], n_phys[KV_MAX_GROUPS];
     uint32_t n_slots, n_groups;
     uint64_t n_steps, n_mismatches;

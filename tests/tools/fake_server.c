@@ -219,10 +219,13 @@ int main(int argc, char **argv)
                                      .sampling_top_p = __builtin_nanf(""),
                                      .sampling_min_p = __builtin_nanf(""),
                                      .sampling_top_k = -1};
+    struct kv_named *prefixes;
+    must(kv_named_open("", &prefixes, &e), &e);
     const struct server_model model = {.info = &info,
                                        .tok = tok,
                                        .tmpl = tmpl,
                                        .sched = sched,
+                                       .named = prefixes,
                                        .max_context = max_context,
                                        .n_vocab = fake.n_vocab,
                                        .created = clock_unix_s()};
@@ -241,6 +244,7 @@ int main(int argc, char **argv)
     sched_stop(sched);
     uint64_t mismatches = fake_tag_mismatches(slow.inner);
     server_free(srv);
+    kv_named_close(prefixes);
     sched_free(sched);
     tenants_free(tenants);
     slow_close(&slow.be);

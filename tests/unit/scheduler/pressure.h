@@ -60,7 +60,7 @@ static inline void wipe_free(const struct rig *g)
 /* Copies ahead of time go on when nobody runs: until there are none. */
 static inline void settle_copies(struct rig *g)
 {
-    for (uint32_t n = 0; sched_turn(g->s) || fake_tier_flying(g->be); n++) {
+    for (uint32_t n = 0; sched_turn(g->s) || fake_tier_flying(g->be) || rig_disk_step(g); n++) {
         ck_assert_uint_lt(n, 1000);
         while (fake_tier_flying(g->be))
             fake_tier_finish(g->be, 0, true);
@@ -80,6 +80,8 @@ static inline void run_all(struct rig *g, struct request **r, struct ran *o, uin
         wipe_free(g);
         for (; fake_tier_flying(g->be); any = true)
             fake_tier_finish(g->be, 0, true);
+        while (rig_disk_step(g))
+            any = true;
         for (uint32_t i = 0; i < n; i++) {
             if (seen[i].n_end)
                 continue;

@@ -13,9 +13,10 @@
 #include "tests/unit/run_suite.h"
 
 struct rig {
-    struct kv_arena arena; /* no bytes: the fake keeps its own slots */
+    struct kv_arena arena; /* without a disk no bytes: the fake keeps its own slots */
     struct kv_layout layout;
     struct backend *be;
+    struct kv_disk *disk;
     struct sched *s;
 };
 
@@ -25,6 +26,8 @@ struct rig_options {
     uint32_t window[KV_MAX_GROUPS], n_frames[KV_MAX_GROUPS]; /* n_frames 0: n_blocks */
     uint32_t n_host[KV_MAX_GROUPS], n_file[KV_MAX_GROUPS]; /* slots of the tiers */
     bool prefix;
+    const char *disk; /* folder of a disk prefix cache without a thread, or NULL */
+    uint64_t disk_bytes;
     uint32_t key_bits, max_jobs;
     struct sched_limits limits;
     struct fake_options fake;
@@ -75,7 +78,9 @@ static const struct sched_tier_ops rig_tier_ops = {rig_tier_room, rig_tier_push,
 /* Layers of a kind each in a group; sizes matter to nobody here. */
 static inline void rig_memory(struct rig *g, const struct rig_options *o, struct fake_options *fake)
 {
-    uint32_t n_groups = o->n_groups ? o->n_groups : 1;
+    uint32_t n_groups = o->n_groups ? o->n_groups : 1, n_frames[KV_MAX_GROUPS] = {0};
+    size_t block_bytes = (size_t)o->n_slots * FAKE_SLOT_BYTES;
+    struct err e;
     g->arena = (struct kv_arena){.n_groups = n_groups};
     g->layout =
         (struct kv_layout){.n_layers = n_groups, .n_groups = n_groups, .n_slots = o->n_slots};
@@ -84,16 +89,32 @@ static inline void rig_memory(struct rig *g, const struct rig_options *o, struct
                                                .window = o->window[i],
                                                .n_kv_heads = 1,
                                                .head_dim = 1,
-                                               .block_bytes = 64};
+                                               .layer_bytes = block_bytes,
+                                               .block_bytes = block_bytes};
         g->layout.layer_group[i] = (uint8_t)i;
         g->arena.group[i] =
-            (struct kv_arena_group){.block_bytes = 64,
+            (struct kv_arena_group){.block_bytes = block_bytes,
                                     .n_frames = o->n_frames[i] ? o->n_frames[i] : o->n_blocks,
                                     .n_host = o->n_host[i]};
         fake->n_file[i] = o->n_file[i];
+        n_frames[i] = g->arena.group[i].n_frames;
     }
+    if (o->disk)
+        ck_assert_int_eq(kv_arena_init(&g->arena, &g->layout, n_frames, o->n_host, &e), OK);
     fake->n_vocab = o->n_vocab;
     fake->max_jobs = o->max_jobs;
+}
+
+static inline void rig_disk(struct rig *g, const struct rig_options *o, struct sched_memory *memory)
+{
+    struct err e;
+    const struct kv_disk_options disk = {
+        .layout = &g->layout, .path = o->disk, .max_bytes = o->disk_bytes, .max_jobs = 8};
+    if (!o->disk)
+        return;
+    ck_assert_msg(kv_disk_open(&disk, &g->disk, &e) == OK, "%s", e.text);
+    kv_disk_secret(g->disk, memory->secret);
+    memory->disk = g->disk;
 }
 
 static inline void rig_init(struct rig *g, const struct rig_options *o)
@@ -112,9 +133,15 @@ static inline void rig_init(struct rig *g, const struct rig_options *o)
                                   .key_bits = o->key_bits,
                                   .secret = {1, 2},
                                   .domain = {.rope = "", .adapter = "", .salt = ""}};
+    rig_disk(g, o, &memory);
     memcpy(memory.n_file, o->n_file, sizeof(memory.n_file));
     ck_assert_msg(sched_new(&o->limits, g->be, &memory, o->tok, o->metrics, &g->s, &e) == OK, "%s",
                   e.text);
+}
+
+static inline bool rig_disk_step(const struct rig *g)
+{
+    return g->disk && kv_disk_step(g->disk);
 }
 
 /* Everything must have been given back. */
@@ -128,7 +155,9 @@ static inline void rig_release(struct rig *g)
     ck_assert_uint_eq(st.n_waiting, 0);
     ck_assert_uint_eq(st.blocks_free, st.blocks_total);
     sched_free(g->s);
+    kv_disk_close(g->disk);
     g->be->ops->close(g->be);
+    kv_arena_release(&g->arena);
 }
 
 static inline struct request *rig_request(const struct rig *g, const int32_t *prompt,
