@@ -172,6 +172,37 @@ START_TEST(a_sequence_longer_than_the_arena_runs_through_it)
 }
 END_TEST
 
+/* Each reads more than half of what a step can stage; their blocks are nearly all shared, so that there
+ * are frames for both at once. */
+START_TEST(choices_that_come_back_together_read_no_more_than_a_step_can)
+{
+    clock_fake(true, NS_PER_S);
+    struct rig_options opt = tight(24, FILE_TIER, 60);
+    opt.backend.max_staged = 36;
+    rig_init(&g, &opt);
+    struct ran o;
+    struct request *r = prompt_of(&g, 1, 300, 0, 0);
+    r->n_choices = 2;
+    r->max_tokens = 20;
+    rig_submit(&g, r);
+    struct req *q = NULL;
+    for (uint32_t n = 0; !q || !q->seq[1].forked || g.s->n_running < 2; n++) {
+        ck_assert_uint_lt(n, 1000);
+        sched_turn(g.s);
+        q = g.s->active;
+        while (fake_tier_flying(g.be))
+            fake_tier_finish(g.be, 0, true);
+    }
+    while (g.s->n_running > 0)
+        park_seq(g.s, g.s->running[g.s->n_running - 1]);
+    run_all(&g, &r, &o, 1);
+    ck_assert_int_eq(o.status, OK);
+    ck_assert_uint_eq(o.n_token, 20);
+    request_unref(r);
+    rig_release(&g);
+}
+END_TEST
+
 START_TEST(what_arena_and_tiers_together_cannot_hold_is_refused)
 {
     struct rig_options opt = tight(12, FILE_TIER, 20);
@@ -335,6 +366,7 @@ int main(void)
     tcase_add_test(tc, a_tier_that_is_full_leaves_computing_again);
     tcase_add_loop_test(tc, copies_that_fail_cost_time_and_no_request, 0, 12);
     tcase_add_test(tc, a_sequence_longer_than_the_arena_runs_through_it);
+    tcase_add_test(tc, choices_that_come_back_together_read_no_more_than_a_step_can);
     tcase_add_test(tc, what_arena_and_tiers_together_cannot_hold_is_refused);
     tcase_add_test(tc, a_reserved_request_among_greedy_ones_runs_without_a_preemption);
     tcase_add_loop_test(tc, forks_under_pressure_equal_separate_runs, 0, 7);
