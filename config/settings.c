@@ -354,7 +354,13 @@ static enum status name_of(struct arg *a, const char *text, size_t n, struct err
     return OK;
 }
 
-/* --name=value or --name value; BOOL options, --help and -h take none from the next argument. */
+static bool is_bool_text(const char *text)
+{
+    return strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
+}
+
+/* --name=value or --name value; BOOL options take true and false only from the next argument, --help and
+ * -h nothing. */
 static enum status next_arg(struct args *args, struct arg *a, struct err *e)
 {
     const char *text = args->argv[args->i++];
@@ -370,6 +376,9 @@ static enum status next_arg(struct args *args, struct arg *a, struct err *e)
         return st;
     a->value = equals ? equals + 1 : NULL;
     const struct option *o = option_find(a->name);
+    if (o && o->type == OPTION_BOOL && !a->value && args->i < args->argc &&
+        is_bool_text(args->argv[args->i]))
+        a->value = args->argv[args->i++];
     if (a->value || strcmp(a->name, "help") == 0 || (o && o->type == OPTION_BOOL))
         return OK;
     if (!o && strcmp(a->name, "set") != 0 && strcmp(a->name, "config") != 0)

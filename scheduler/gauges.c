@@ -106,7 +106,12 @@ void gauges_preempted(struct sched *s, enum preempt_how how)
 void gauges_admitted(struct sched *s, const struct req *q)
 {
     tenant_charge(s->tenants, q->r->tenant, 0, q->n_cached, 0);
-    if (!s->metrics || !s->memory.prefix)
+    if (!s->memory.prefix)
+        return;
+    s->prefix.n_queries++;
+    s->prefix.n_query_tokens += q->r->n_prompt;
+    s->prefix.n_hit_tokens += q->n_cached;
+    if (!s->metrics)
         return;
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_QUERIES, NULL, q->r->n_prompt);
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, q->n_cached);
@@ -115,6 +120,7 @@ void gauges_admitted(struct sched *s, const struct req *q)
 void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens)
 {
     tenant_charge(s->tenants, q->r->tenant, 0, n_tokens, 0);
+    s->prefix.n_hit_tokens += n_tokens;
     if (!s->metrics)
         return;
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, n_tokens);

@@ -109,6 +109,9 @@ struct sched {
     struct kv_need horizon; /* while admitting: what running sequences will likely take soon */
     uint64_t seen_epoch, seen_arrivals; /* epoch and n_arrivals of the last pass over the queue */
     struct lengths lengths;
+    struct {
+        uint64_t n_queries, n_query_tokens, n_hit_tokens;
+    } prefix; /* once an admission, however often its prompt was looked up */
     uint64_t n_preempted[2]; /* by enum preempt_how */
     uint64_t noted; /* of them in the journal */
     struct kv_stats seen; /* what the counters in the metrics stand at */

@@ -23,6 +23,7 @@ struct plan {
     struct settings set;
     struct engine_needs needs;
     struct buf path;
+    struct buf options; /* the server's options that were given, as they were given */
     bool json, help;
     uint64_t memory_bytes; /* of the machine that is planned for */
     bool other_machine; /* memory_bytes was given */
@@ -73,6 +74,8 @@ static enum status read_args(struct plan *p, int argc, char **argv, char **envir
     verb_args_init(&args, argc, argv);
     const char *model = verb_word(&args);
     enum status st = verb_take(&args, own_options, value, e);
+    for (int i = 0; !st && i < args.n; i++)
+        buf_printf(&p->options, " %s", args.arg[i]);
     if (!st)
         st = settings_load(&p->set, args.n, args.arg, environ, &p->help, e);
     if (!st)
@@ -226,8 +229,8 @@ static void print_serve(const struct plan *p, bool enough)
         frame_bytes += p->kv.n_frames[g] * p->needs.layout.group[g].block_bytes;
     uint64_t room = p->memory_bytes > fixed_bytes(p) ? p->memory_bytes - fixed_bytes(p) : 0;
     printf(
-        "  serve        millrace serve --model %s --sched.max_running %u --limits.max_context %u",
-        p->path.ptr, p->users, p->context);
+        "  serve        millrace serve --model %s%s --sched.max_running %u --limits.max_context %u",
+        p->path.ptr, p->options.ptr ? p->options.ptr : "", p->users, p->context);
     if (p->set.sched_max_batch_tokens == p->users)
         printf(" --sched.max_batch_tokens %u", p->users);
     if (enough)
@@ -336,6 +339,7 @@ enum status plan_run(int argc, char **argv, char **environ, struct err *e)
         }
     }
     buf_release(&p.path);
+    buf_release(&p.options);
     settings_release(&p.set);
     return st;
 }

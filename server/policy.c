@@ -70,7 +70,8 @@ static enum status read_word(char *text, enum where where, int64_t *word, bool *
 {
     char *value = strchr(text, '=');
     if (!value)
-        return err_set(e, ERR_INVALID, "\"%.64s\" is not of the form word=value", text);
+        return err_set(e, ERR_INVALID, /* the text may be a piece of a key: not repeated */
+                       "a word of %zu bytes is not of the form word=value", strlen(text));
     *value++ = 0;
     for (size_t i = 0; i < N_POLICY_WORDS; i++) {
         if (!(words[i].where & where) || strcmp(words[i].name, text) != 0)

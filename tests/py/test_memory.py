@@ -130,7 +130,11 @@ def test_64_equal_prompts_at_once_are_computed_once():
     with start_real() as server:
         replies = ask_all(server, [body(prompt, 4)] * 64)
         computed = server.metric("vllm:prompt_tokens_total") - sum(cached(r) for r in replies)
+        counted = server.ask("GET", "/debug/kv").json["totals"]
     assert len({str(answer(r)) for r in replies}) == 1
+    # once an admission, however often a waiting prompt was looked up
+    assert counted["prefix_queries"] == 64 and counted["prefix_query_tokens"] == 64 * 400
+    assert counted["prefix_hit_tokens"] == sum(cached(r) for r in replies)
     # all but the open tail (positions 384 to 399) once, the tail by each
     assert computed <= 400 + 63 * 16
 

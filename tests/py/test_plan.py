@@ -103,10 +103,13 @@ def test_the_words_tell_the_numbers():
 
 
 def test_the_command_that_a_plan_gives_serves_so_much():
-    done = run("plan", MODEL, "--users", "6", "--context", "640")
-    command = re.search(r"serve +(millrace serve .*)", done.stdout).group(1).split()
-    with start_real(*command[4:], "--model.alias", "m") as server:
-        assert server.metric("millrace_kv_blocks") == 6 * 40
+    for given in ([], ["--kv.dtype", "q8", "--kv.host_bytes=32MiB", "--prefix.enabled", "false"]):
+        done = run("plan", MODEL, "--users", "6", "--context", "640", *given)
+        command = re.search(r"serve +(millrace serve .*)", done.stdout).group(1).split()
+        with start_real(*command[4:], "--model.alias", "m") as server:
+            assert server.metric("millrace_kv_blocks") == 6 * 40
+            labels = 'cache_dtype="q8"' if given else 'cache_dtype="f16"'
+            assert server.metric("vllm:cache_config_info", labels) == 1
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ static const struct {
     {"ok\nsk-secret wieght=2\n", "line 2: unknown word \"wieght\": did you mean \"weight\""},
     {"sk-secret nam=x\n", "line 1: unknown word \"nam\": did you mean \"name\""},
     {"sk-secret max_inputs=1\n", "did you mean \"max_input\""},
-    {"sk-secret weight\n", "\"weight\" is not of the form word=value"},
+    {"sk-secret weight\n", "a word of 6 bytes is not of the form word=value"},
     {"sk-secret weight=0\n", "weight must be a whole number from 1 to 1000, not \"0\""},
     {"sk-secret weight=1001\n", "not \"1001\""},
     {"sk-secret weight=1e3\n", "not \"1e3\""},
