@@ -148,8 +148,9 @@ def test_blocks_of_another_model_type_or_layout_are_not_served(filled, options):
     names = {path.name for path in block_files(filled)}
     with with_disk(filled, *options) as server:
         assert server.metric(BLOCKS) == 0
-        reply = ask(server, PROMPTS[3], logprobs=0)
-        assert cached(reply) == 0 == server.metric(HITS)
+        if options != ["--cpu.isa", "c"]:  # plain C takes most of a minute for the prompt
+            reply = ask(server, PROMPTS[3], logprobs=0)
+            assert cached(reply) == 0 == server.metric(HITS)
     assert names <= {path.name for path in block_files(filled)}
     with with_disk(filled) as server:
         assert cached(ask(server, PROMPTS[3])) == 192
