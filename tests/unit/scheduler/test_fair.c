@@ -110,7 +110,7 @@ static int by_value(const void *a, const void *b)
 /* The longest of N times to the light key's first token, in ns. */
 static uint64_t light_longest(uint32_t n_flood, uint32_t prompt, uint32_t output)
 {
-    enum { N = 40, WARM_UP = 120 };
+    enum { N = 16, WARM_UP = 40 };
     struct world w;
     uint64_t took[N];
     world_init(&w, n_flood, prompt, output);
