@@ -99,7 +99,7 @@ static bool ample(struct sched *s)
     for (uint32_t i = 0; i < s->n_running; i++) {
         if (s->running[i]->n_staged > 0)
             return false;
-        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv);
+        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv) ? UINT32_MAX : 0;
     }
     s->next_need = most;
     s->n_stalled = 0;
@@ -135,6 +135,20 @@ static bool is_none(const struct kv_need *need)
     return true;
 }
 
+/* Rows that q's own promise covers, when room doesn't reach for n_rows: blocks that it shared and that
+ * slid out of its window may be missing from the promise, until whoever holds them lets them go. */
+static uint32_t promised_rows(const struct sched *s, const struct seq *q, uint32_t n_rows)
+{
+    if (!q->req->reserves)
+        return 0;
+    for (; n_rows > 0; n_rows /= 2) {
+        struct kv_need need = rows_need(s, q, n_rows);
+        if (is_none(&need))
+            break;
+    }
+    return n_rows;
+}
+
 /* Marks who has room. *want: frames for all of them together. */
 static bool grant(struct sched *s, struct kv_need *want)
 {
@@ -146,19 +160,21 @@ static bool grant(struct sched *s, struct kv_need *want)
     s->staged_left = s->be->limits.max_staged;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
-        q->granted = false;
+        q->granted = 0;
         if (!kv_seq_resident(&q->kv) || q->n_staged > s->staged_left)
             continue;
-        struct kv_need need = rows_need(s, q, next_rows(s, q, &left));
+        uint32_t n_rows = next_rows(s, q, &left);
+        struct kv_need need = rows_need(s, q, n_rows);
         *want = room_add(*want, need);
         /* What an older one waits for is not for a younger one to take. */
-        q->granted = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
-        if (q->granted) {
+        bool covered = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
+        if (covered)
             sum = room_add(sum, need);
-            s->staged_left -= q->n_staged;
-        } else {
+        else
             s->n_stalled++;
-        }
+        q->granted = covered ? UINT32_MAX : promised_rows(s, q, n_rows);
+        if (q->granted > 0)
+            s->staged_left -= q->n_staged;
     }
     s->next_need = *want;
     return all && s->n_stalled == 0;
@@ -167,8 +183,8 @@ static bool grant(struct sched *s, struct kv_need *want)
 void memory_grant_late(struct sched *s, struct seq *q)
 {
     memory_count_staged(s, q);
-    q->granted = q->n_staged <= s->staged_left;
-    if (q->granted)
+    q->granted = q->n_staged <= s->staged_left ? UINT32_MAX : 0;
+    if (q->granted > 0)
         s->staged_left -= q->n_staged;
 }
 
@@ -286,12 +302,22 @@ static bool unstick(struct sched *s, const struct kv_need *want)
         return true;
     if (kv_jobs_open(s->kv) > 0 || s->disk.n_fetching > 0)
         return false;
+    struct seq *last = NULL;
     for (uint32_t i = 0; i < s->n_running; i++) {
-        if (s->running[i] != q && s->running[i]->req->reserves)
+        struct seq *other = s->running[i];
+        if (other == q || !other->req->reserves)
+            continue;
+        if (other->granted > 0)
             return false; /* it ends in a finite time */
+        last = other;
     }
     if (drop_youngest_parked(s))
         return true;
+    if (last) { /* its promise has shrunk to nothing and it holds what the oldest needs */
+        kv_seq_claim_trim(s->kv, &last->kv, &(struct kv_need){{0}});
+        park_seq(s, last);
+        return true;
+    }
     end_stuck(s, q);
     return true;
 }

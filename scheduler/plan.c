@@ -96,7 +96,7 @@ static bool add_span(struct sched *s, struct seq *q, uint32_t n_rows)
 /* Who has rows in this step at all. */
 static bool takes_part(const struct seq *q)
 {
-    return q->granted && kv_seq_resident(&q->kv);
+    return q->granted > 0 && kv_seq_resident(&q->kv);
 }
 
 static void plan_decodes(struct sched *s, struct budget *left)
@@ -150,6 +150,7 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
             fits = SCHED_MIN_CHUNK;
         most = most < fits ? most : fits;
     }
+    most = most < q->granted ? most : q->granted;
     n = n < most ? n : most;
     bool granted = n > 0;
     if (n > 0 && scores(q))

@@ -151,7 +151,7 @@ void req_fork(struct req *q, struct kv_cache *c)
         s->n_tok = q->r->n_prompt;
         s->forked = true;
         s->state = SEQ_LIVE;
-        s->granted = true;
+        s->granted = UINT32_MAX;
     }
 }
 

@@ -54,7 +54,7 @@ struct seq {
     uint32_t n_high; /* most n_kv ever: rows below are computed again */
     uint64_t step, used_ns; /* the last step it had rows in, and that step's end */
     bool forked; /* computes the last prompt token for its own logits */
-    bool granted; /* this turn's room covers its next rows */
+    uint32_t granted; /* rows that this turn's room covers; UINT32_MAX: all that it may have */
     bool paused; /* the last plan left it out for a full ring */
     bool nan; /* a row of the step that retires has logits that are not finite */
     uint64_t pass; /* step in which its prompt was looked at */

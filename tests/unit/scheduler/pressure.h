@@ -60,7 +60,9 @@ static inline void wipe_free(const struct rig *g)
 /* Copies ahead of time go on when nobody runs: until there are none. */
 static inline void settle_copies(struct rig *g)
 {
-    for (uint32_t n = 0; sched_turn(g->s) || fake_tier_flying(g->be) || rig_disk_step(g); n++) {
+    for (uint32_t n = 0; sched_turn(g->s) || kv_jobs_open(g->s->kv) > 0 ||
+                         fake_tier_flying(g->be) || rig_disk_step(g);
+         n++) {
         ck_assert_uint_lt(n, 1000);
         while (fake_tier_flying(g->be))
             fake_tier_finish(g->be, 0, true);

@@ -726,7 +726,7 @@ static inline void op_drain(struct tag_world *w)
             finish_copy(w, false);
         turn(w);
         tag_audit(w);
-    } while (fake_tier_flying(w->g.be));
+    } while (kv_jobs_open(w->g.s->kv) > 0);
     random_count(DID_DRAIN);
 }
 

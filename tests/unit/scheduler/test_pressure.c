@@ -241,6 +241,45 @@ START_TEST(a_reserved_request_among_greedy_ones_runs_without_a_preemption)
 }
 END_TEST
 
+/* The first block that it hits slides out of its window while others still hold it: what was promised
+ * to it is one short then, and the oldest needs a frame. */
+START_TEST(a_reserved_request_that_shares_its_beginning_goes_on_when_that_slides_away)
+{
+    clock_fake(true, NS_PER_S);
+    for (uint32_t i = 0; i < 9 * 6 * 4; i++) {
+        struct rig_options opt = tight(11 + i / 9 % 6, FILE_TIER, 16);
+        opt.n_slots = 4;
+        opt.window[0] = 9 + i % 9;
+        opt.limits.max_running = 9;
+        opt.limits.max_batch_tokens = 24;
+        opt.limits.chunk_max = 64;
+        rig_init(&g, &opt);
+        struct request *r[3] = {prompt_of(&g, 9, 44, 0, 0), prompt_of(&g, 1, 7, 0, 0),
+                                prompt_of(&g, 1, 4, 2, 55)};
+        struct ran o[3];
+        r[0]->max_tokens = 3;
+        r[1]->n_choices = 2;
+        r[1]->sampling.temperature = 1;
+        r[1]->max_tokens = 50;
+        r[2]->max_tokens = 22;
+        r[2]->reserve = true;
+        uint32_t retry;
+        struct err e;
+        rig_submit(&g, r[0]);
+        rig_submit(&g, r[1]);
+        for (uint32_t k = 0; k < i / 54; k++)
+            sched_turn(g.s);
+        bool fits = sched_submit(g.s, r[2], &retry, &e) == OK;
+        run_all(&g, r, o, 2 + fits);
+        for (uint32_t k = 0; k < 2u + fits; k++)
+            ck_assert_int_eq(o[k].status, OK);
+        for (uint32_t k = 0; k < 3; k++)
+            request_unref(r[k]);
+        rig_release(&g);
+    }
+}
+END_TEST
+
 START_TEST(forks_under_pressure_equal_separate_runs)
 {
     clock_fake(true, NS_PER_S);
@@ -369,6 +408,7 @@ int main(void)
     tcase_add_test(tc, choices_that_come_back_together_read_no_more_than_a_step_can);
     tcase_add_test(tc, what_arena_and_tiers_together_cannot_hold_is_refused);
     tcase_add_test(tc, a_reserved_request_among_greedy_ones_runs_without_a_preemption);
+    tcase_add_test(tc, a_reserved_request_that_shares_its_beginning_goes_on_when_that_slides_away);
     tcase_add_loop_test(tc, forks_under_pressure_equal_separate_runs, 0, 7);
     tcase_add_loop_test(tc, windows_slide_ten_times_around_and_hold_no_more_than_they_see, 0, 14);
     tcase_add_loop_test(tc, a_storm_of_cancels_leaves_nothing_and_nobody_else_notices, 0, 8);
