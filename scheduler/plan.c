@@ -110,9 +110,11 @@ static void plan_decodes(struct sched *s, struct budget *left)
         if (!seq_decodes(q))
             continue;
         s->n_decodes++;
+        if (!takes_part(q))
+            continue; /* and leaves the ring to the other choices of its request */
         q->paused = !ring_takes(s, q->req, q->req->token_bytes);
         s->n_paused += q->paused;
-        if (q->paused || !takes_part(q) || !add_span(s, q, 1))
+        if (q->paused || !add_span(s, q, 1))
             continue;
         s->n_prompt_rows += q->n_out == 0;
         s->n_prompt_new += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */

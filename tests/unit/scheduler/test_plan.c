@@ -308,6 +308,32 @@ START_TEST(scored_prompts_keep_within_the_outputs_and_the_ring)
 }
 END_TEST
 
+START_TEST(a_choice_without_room_for_its_row_leaves_the_ring_to_the_others)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 10, 50);
+    r->n_choices = 2;
+    byte_ring_release(&r->ring);
+    byte_ring_init(&r->ring, request_ring_bytes(r, NULL)); /* one token and the end */
+    struct seen o;
+    seen_init(&o, r);
+    rig_submit(&g, r);
+    for (uint32_t i = 0; i < 6; i++) {
+        sched_turn(g.s);
+        seen_read(&o, r, UINT32_MAX);
+    }
+    ck_assert_uint_eq(g.s->n_running, 2);
+    g.s->running[0]->granted = 0;
+    g.s->running[1]->granted = UINT32_MAX;
+    plan_step(g.s);
+    ck_assert_uint_eq(g.s->batch.n_spans, 1);
+    ck_assert_ptr_eq(g.s->span_seq[0], g.s->running[1]);
+    seen_release(&o); /* the rest stays in the middle of its step */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scheduler/plan");
@@ -319,6 +345,7 @@ int main(void)
     tcase_add_test(tc, a_request_alone_fills_the_batch_whatever_the_target);
     tcase_add_test(tc, a_full_ring_pauses_its_own_sequence_only);
     tcase_add_test(tc, scored_prompts_keep_within_the_outputs_and_the_ring);
+    tcase_add_test(tc, a_choice_without_room_for_its_row_leaves_the_ring_to_the_others);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
 }
