@@ -316,7 +316,7 @@ START_TEST(a_choice_without_room_for_its_row_leaves_the_ring_to_the_others)
     struct request *r = rig_random(&g, 1, 10, 50);
     r->n_choices = 2;
     byte_ring_release(&r->ring);
-    byte_ring_init(&r->ring, request_ring_bytes(r, NULL)); /* one token and the end */
+    byte_ring_init(&r->ring, request_ring_bytes(r, NULL));
     struct seen o;
     seen_init(&o, r);
     rig_submit(&g, r);
@@ -325,6 +325,12 @@ START_TEST(a_choice_without_room_for_its_row_leaves_the_ring_to_the_others)
         seen_read(&o, r, UINT32_MAX);
     }
     ck_assert_uint_eq(g.s->n_running, 2);
+    const struct req *q = g.s->running[0]->req;
+    while (byte_ring_room(&r->ring) >= 2 * q->token_bytes + q->end_bytes)
+        sched_turn(g.s);
+    while (byte_ring_room(&r->ring) < q->token_bytes + q->end_bytes)
+        ck_assert_uint_eq(seen_read(&o, r, 1), 1);
+    ck_assert_uint_lt(byte_ring_room(&r->ring), 2 * q->token_bytes + q->end_bytes);
     g.s->running[0]->granted = 0;
     g.s->running[1]->granted = UINT32_MAX;
     plan_step(g.s);
