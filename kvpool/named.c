@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include "kvpool/file.h"
 
-enum { NAMED_VERSION = 1, FILE_NAME_BYTES = 2 * (KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 2 };
+enum { NAMED_VERSION = 2, FILE_NAME_BYTES = 2 * (KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 2 };
 
 /* First bytes of a file; then keys, tokens, owner, name, salt, messages. */
 struct named_head {
@@ -25,16 +25,17 @@ struct named_head {
     uint32_t version;
     uint64_t domain;
     int64_t made_unix_s;
+    uint64_t place;
     uint32_t n_tokens, n_keys, n_owner, n_name, n_salt, n_messages;
 };
-_Static_assert(sizeof(struct named_head) == 56, "the head has no gaps");
+_Static_assert(sizeof(struct named_head) == 64, "the head has no gaps");
 
 static const char magic[8] = "MRKVNAM";
 
 struct kv_named {
     struct mutex lock;
     int folder; /* owns; -1: memory only */
-    struct kv_named_prefix **at; /* owns [KV_NAMED_MAX]; under lock, in order of age */
+    struct kv_named_prefix **at; /* owns [KV_NAMED_MAX]; under lock, in order of place */
     uint32_t n;
     uint64_t n_tokens; /* of all, under lock */
 };
@@ -124,6 +125,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
     struct named_head head = {.version = NAMED_VERSION,
                               .domain = p->domain,
                               .made_unix_s = p->made_unix_s,
+                              .place = p->place,
                               .n_tokens = p->n_tokens,
                               .n_keys = p->n_keys,
                               .n_owner = (uint32_t)p->owner.len,
@@ -170,7 +172,8 @@ static bool parse(struct buf *text, struct kv_named_prefix *p)
                                   .keys = (const struct kv_key *)rest,
                                   .n_keys = head.n_keys,
                                   .domain = head.domain,
-                                  .made_unix_s = head.made_unix_s};
+                                  .made_unix_s = head.made_unix_s,
+                                  .place = head.place};
     rest += n_tokens + n_keys;
     p->owner = (struct str){rest, head.n_owner};
     p->name = (struct str){rest + head.n_owner, head.n_name};
@@ -202,11 +205,11 @@ static void load_file(struct kv_named *n, const char *name)
     buf_release(&text);
 }
 
-static int by_age(const void *a_, const void *b_)
+static int by_place(const void *a_, const void *b_)
 {
     const struct kv_named_prefix *a = *(const struct kv_named_prefix *const *)a_;
     const struct kv_named_prefix *b = *(const struct kv_named_prefix *const *)b_;
-    return a->made_unix_s < b->made_unix_s ? -1 : a->made_unix_s > b->made_unix_s;
+    return a->place < b->place ? -1 : a->place > b->place;
 }
 
 static enum status load_all(struct kv_named *n, struct err *e)
@@ -225,7 +228,7 @@ static enum status load_all(struct kv_named *n, struct err *e)
             load_file(n, t->d_name);
     }
     closedir(dir);
-    qsort(n->at, n->n, sizeof(*n->at), by_age);
+    qsort(n->at, n->n, sizeof(*n->at), by_place);
     return OK;
 }
 
@@ -272,10 +275,12 @@ static uint32_t find(const struct kv_named *n, struct str owner, struct str name
     return i;
 }
 
-static enum status put(struct kv_named *n, const struct kv_named_prefix *p,
+static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
                        struct kv_named_prefix **old, struct err *e)
 {
+    struct kv_named_prefix placed = *given, *p = &placed;
     uint32_t i = find(n, p->owner, p->name);
+    p->place = i < n->n ? n->at[i]->place : n->n > 0 ? n->at[n->n - 1]->place + 1 : 0;
     uint64_t n_tokens = n->n_tokens + p->n_tokens - (i < n->n ? n->at[i]->n_tokens : 0);
     if (i == KV_NAMED_MAX)
         return err_set(e, ERR_TOO_LARGE, "there are %d named prefixes already", KV_NAMED_MAX);

@@ -40,6 +40,7 @@ struct kv_named_prefix {
     uint32_t n_keys;
     uint64_t domain; /* kv_disk_domain(), or 0 */
     int64_t made_unix_s;
+    uint64_t place; /* the table's own: order in which names came, kept when one is put again */
 };
 
 /* path: prefix.disk.path, "" none. Files that are not sound are left out with a warning. Errors:
@@ -59,7 +60,7 @@ enum status kv_named_get(struct kv_named *n, struct str owner, struct str name,
 enum status kv_named_delete(struct kv_named *n, struct str owner, struct str name,
                             struct kv_named_prefix **old, struct err *e);
 void kv_named_prefix_free(struct kv_named_prefix *p); /* NULL is fine */
-/* fn for each of an owner's, in order of age; it must not call in here. */
+/* fn for each of an owner's, in order of place; it must not call in here. */
 void kv_named_each(struct kv_named *n, struct str owner,
                    void (*fn)(void *arg, const struct kv_named_prefix *p), void *arg);
 

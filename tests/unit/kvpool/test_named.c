@@ -146,6 +146,36 @@ START_TEST(an_owner_sees_its_own_names_only_oldest_first)
 }
 END_TEST
 
+static void spell(void *arg, const struct kv_named_prefix *p)
+{
+    char *text = arg;
+    strncat(text, p->name.ptr, p->name.len);
+}
+
+START_TEST(names_of_one_second_keep_their_order_across_restarts)
+{
+    struct table t;
+    struct err e;
+    table_init(&t);
+    for (const char *c = "qzamkybd"; *c; c++) {
+        struct kv_named_prefix p = prefix_of("alice", "", 8);
+        p.name = (struct str){c, 1};
+        p.made_unix_s = 1000;
+        ck_assert_int_eq(kv_named_put(t.named, &p, NULL, &e), OK);
+    }
+    struct kv_named_prefix again = prefix_of("alice", "a", 9);
+    again.made_unix_s = 2000;
+    ck_assert_int_eq(kv_named_put(t.named, &again, NULL, &e), OK);
+    for (int round = 0; round < 2; round++) {
+        char order[16] = "";
+        kv_named_each(t.named, str_of("alice"), spell, order);
+        ck_assert_str_eq(order, "qzamkybd");
+        table_restart(&t);
+    }
+    table_release(&t);
+}
+END_TEST
+
 START_TEST(bounds_are_refused_with_value_and_limit)
 {
     struct table t;
@@ -317,6 +347,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_name_keeps_what_it_stands_for_across_restarts);
     tcase_add_test(t, an_owner_sees_its_own_names_only_oldest_first);
+    tcase_add_test(t, names_of_one_second_keep_their_order_across_restarts);
     tcase_add_test(t, bounds_are_refused_with_value_and_limit);
     tcase_add_test(t, there_are_only_so_many_names);
     tcase_add_test(t, a_file_with_a_flipped_bit_or_another_name_is_left_out);
