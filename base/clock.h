@@ -13,4 +13,10 @@ void clock_fake_advance(uint64_t delta_ns);
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
 
+/* The earlier of two times, of which 0 is none. */
+static inline uint64_t ns_earlier(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
 #endif

@@ -17,12 +17,6 @@
 
 enum look { LOOK_STARTED, LOOK_FULL, LOOK_SHARES };
 
-/* 0: never. */
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return !a || (b && b < a) ? b : a;
-}
-
 void queue_push(struct sched *s, struct req *q)
 {
     req_set_state(q, REQ_QUEUED);
@@ -31,7 +25,7 @@ void queue_push(struct sched *s, struct req *q)
     q->item.ticket = s->n_arrivals++;
     q->item.queued_ns = s->now_ns;
     q->item.deadline_ns = q->r->deadline_ns;
-    q->item.expire_ns = earlier(q->r->queue_deadline_ns, q->r->deadline_ns);
+    q->item.expire_ns = ns_earlier(q->r->queue_deadline_ns, q->r->deadline_ns);
     q->item.priority = q->r->priority;
     q->item.n_tokens = q->r->n_prompt;
     q->item.n_seqs = q->r->n_choices;

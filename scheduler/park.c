@@ -84,6 +84,16 @@ static bool swap_out(struct sched *s, struct seq *q)
     return kv_seq_dirty(s->kv, &q->kv) == 0;
 }
 
+/* q, parked in the books, leaves the running ones. */
+static void leave_running(struct sched *s, struct seq *q)
+{
+    q->look_epoch = 0;
+    s->epoch++;
+    s->moved = true;
+    s->has_ended = true; /* running_compact takes it out */
+    park_insert(s, q);
+}
+
 void park_seq(struct sched *s, struct seq *q)
 {
     CHECK(q->state == SEQ_LIVE && q->n_fly == 0);
@@ -95,11 +105,7 @@ void park_seq(struct sched *s, struct seq *q)
         park_drop(s, q);
     q->n_preempted++;
     q->req->n_preempted++;
-    q->look_epoch = 0;
-    s->epoch++;
-    s->moved = true;
-    s->has_ended = true; /* it leaves `running` */
-    park_insert(s, q);
+    leave_running(s, q);
     running_compact(s);
     stopwatch_turn(&q->req->watch, TIMING_swap, s->now_ns);
     gauges_preempted(s, by_swap ? PREEMPT_SWAP : PREEMPT_RECOMPUTE);
@@ -118,10 +124,7 @@ void park_overflow(struct sched *s, struct seq *q)
     q->n_dropped += n_cut;
     kv_seq_park(s->kv, &q->kv);
     park_drop(s, q);
-    q->look_epoch = 0;
-    s->moved = true;
-    s->has_ended = true; /* it leaves `running` */
-    park_insert(s, q);
+    leave_running(s, q);
 }
 
 uint32_t park_paged(const struct sched *s, const struct seq *q)

@@ -2,9 +2,9 @@
  *
  * Every sequence that decodes has one row in every step (unless its consumer's ring is full). What the
  * token budget leaves goes to prefill: of the tenant that was served least so far the oldest request
- * first, a prompt to its end before the next one's begin, so that requests that come together get their first tokens one after the other. A sequence that
- * computes again after a preemption counts as prefill. The budget is
- * max_batch_tokens, less where the cost model says that the step would pass its target; a request
+ * first, a prompt to its end before the next one's begin, so that requests that come together get their
+ * first tokens one after the other. A sequence that computes again after a preemption counts as prefill.
+ * The budget is max_batch_tokens, less where the cost model says that the step would pass its target; a request
  * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
  *
  * Pure: a function of the scheduler's state; no clock, no allocation. */

@@ -22,9 +22,10 @@ static uint32_t window_blocks(const struct sched *s, uint32_t group, uint32_t n_
     return kv_need_of(s->kv, n_positions, most_rows(s)).n[group];
 }
 
-static bool never_preempts(const struct sched *s)
+bool room_reserves(const struct sched *s, bool asked)
 {
-    return s->limits.reserve == SCHED_RESERVE_MAX || s->limits.preempt == SCHED_PREEMPT_NEVER;
+    return asked || s->limits.reserve == SCHED_RESERVE_MAX ||
+           s->limits.preempt == SCHED_PREEMPT_NEVER;
 }
 
 bool room_oversize(const struct sched *s, uint32_t n_positions)
@@ -59,7 +60,7 @@ bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, u
 {
     uint32_t positions = n_prompt - 1 + max_tokens;
     struct kv_need one = kv_need_of(s->kv, positions, most_rows(s));
-    bool promised = reserves || never_preempts(s);
+    bool promised = room_reserves(s, reserves);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         uint32_t n = group_worst(s, g, &one, n_prompt, max_tokens, n_choices, promised);
         /* Unless all is promised, one choice at a time is enough: the others are parked. */

@@ -158,6 +158,9 @@ void admit_expire(struct sched *s); /* ends queued requests whose deadline has p
  * the reason in e. Any thread. */
 bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_choices,
                 bool reserves, struct kv_need *worst, struct err *e);
+/* Is a request's worst case promised to it at the start: it asked so, or nobody may be preempted? Any
+ * thread. */
+bool room_reserves(const struct sched *s, bool asked);
 /* Larger than the arena: cold blocks are read from the tiers in each step. Any thread. */
 bool room_oversize(const struct sched *s, uint32_t n_positions);
 /* After a fork: hands each choice its part of what was promised to the first for all of them. */

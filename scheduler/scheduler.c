@@ -169,8 +169,7 @@ static enum status check_request(const struct sched *s, const struct request *r,
     if (r->n_choices < 1 || r->n_choices > s->limits.max_running || r->n_choices > UINT16_MAX)
         return err_set_field(e, ERR_INVALID, "n", NULL, "n is %u, at most %u sequences run at once",
                              r->n_choices, s->limits.max_running);
-    if (r->overflow_context && (r->reserve || s->limits.reserve == SCHED_RESERVE_MAX ||
-                                s->limits.preempt == SCHED_PREEMPT_NEVER))
+    if (r->overflow_context && room_reserves(s, r->reserve))
         return err_set_field(e, ERR_INVALID, "overflow", NULL,
                              "\"overflow\" cannot be \"sinks\" where memory is reserved for the "
                              "whole answer");
@@ -228,8 +227,7 @@ static enum status enter(struct sched *s, struct request *r, uint32_t n_before, 
     }
     struct req *q = req_new(r, s->tok);
     note_prints(s, q);
-    q->reserves = r->reserve || s->limits.reserve == SCHED_RESERVE_MAX ||
-                  s->limits.preempt == SCHED_PREEMPT_NEVER;
+    q->reserves = room_reserves(s, r->reserve);
     if (mpsc_push(s->door.inbox, q))
         return OK;
     req_free(q);

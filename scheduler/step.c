@@ -1,5 +1,5 @@
-/* The engine thread. One turn: drain the inbox -> end what was cancelled or waited too long -> admit
- * -> plan -> run -> retire -> wake the consumers. It sleeps on the inbox's eventfd when no sequence
+/* The engine thread. One turn: drain the inbox -> take finished copies -> end what was cancelled or waited
+ * too long -> make room -> admit -> plan -> run -> retire -> wake the consumers. It sleeps on the inbox's eventfd when no sequence
  * can move, at most SCHED_IDLE_MS, so that the heartbeat goes on. */
 #include "scheduler/sched.h"
 

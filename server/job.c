@@ -322,12 +322,6 @@ static void on_prompt(struct job *j, struct job_prompt *p, const struct event *e
     lists_add(&p->scores, j->srv->model.tok, ev, true, token_n_chars(j->srv->model.tok, ev->token));
 }
 
-/* 0: not known. */
-static uint64_t earliest(uint64_t a, uint64_t b)
-{
-    return !a || (b && b < a) ? b : a;
-}
-
 static void on_end(struct job *j, struct job_prompt *p, const struct event *ev)
 {
     p->ended = true;
@@ -335,8 +329,8 @@ static void on_end(struct job *j, struct job_prompt *p, const struct event *ev)
     j->n_prompt_tokens += ev->n_prompt;
     j->n_output_tokens += ev->n_output;
     j->n_cached_tokens += ev->n_cached;
-    j->first_scheduled_ns = earliest(j->first_scheduled_ns, ev->first_scheduled_ns);
-    j->first_token_ns = earliest(j->first_token_ns, ev->first_token_ns);
+    j->first_scheduled_ns = ns_earlier(j->first_scheduled_ns, ev->first_scheduled_ns);
+    j->first_token_ns = ns_earlier(j->first_token_ns, ev->first_token_ns);
     if (timing_total_ns(&ev->timing) >= timing_total_ns(&j->timing))
         j->timing = ev->timing;
     if (ev->status != OK && !j->error.status) {

@@ -415,6 +415,13 @@ static enum status refuse_length(struct exchange *ex, const char *param, uint32_
     return ERR_CONTEXT_LENGTH;
 }
 
+/* Longest prompt under the limits, with room for an output of at least so many tokens. */
+static uint32_t longest_prompt(const struct limits_in_force *l, uint32_t n_output)
+{
+    uint32_t most = l->is.max_context - n_output;
+    return l->is.max_input < most ? l->is.max_input : most;
+}
+
 enum status prepare_prompt(struct exchange *ex, enum api api, const struct params *p,
                            struct request *r, struct tokens *tokens, struct err *e)
 {
@@ -434,9 +441,7 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
         return err_set_field(e, ERR_INVALID, param, "empty_prompt", "the prompt has no tokens");
     policy_limits(ex->grant.policy, ex->grant.tenant,
                   api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, srv->model.max_context, &l);
-    uint32_t most = asked == 0 ? l.is.max_context : l.is.max_context - 1, room = 0;
-    if (l.is.max_input < most)
-        most = l.is.max_input;
+    uint32_t most = longest_prompt(&l, asked != 0), room = 0;
     if (r->n_prompt > most)
         return refuse_length(ex, param, r->n_prompt, most, &l, e);
     if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room))
@@ -471,9 +476,7 @@ enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *
     *tokens = (struct tokens){0};
     policy_limits(ex->grant.policy, ex->grant.tenant, ROUTE_COMPLETIONS, srv->model.max_context,
                   &l);
-    uint32_t most = l.is.max_context - 1;
-    if (l.is.max_input < most)
-        most = l.is.max_input;
+    uint32_t most = longest_prompt(&l, 1);
     if (n > most)
         return refuse_length(ex, "prompt", n, most, &l, e);
     r->fill = true;

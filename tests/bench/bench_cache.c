@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/siphash.h"
 #include "kvpool/cache_int.h"
+#include "tests/bench/bench_times.h"
 
 enum { N_SLOTS = 16, PROMPT = 1024, SHARED = 512, N_RUNNING = 256, MAX_ROUNDS = 20000 };
 
@@ -24,22 +25,6 @@ static uint64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_times(const char *what, uint64_t *ns, uint32_t n)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += ns[i];
-    qsort(ns, n, sizeof(*ns), by_value);
-    printf("  %-40s mean %7.2f us   p50 %7.2f   p99 %7.2f\n", what, (double)sum / n / 1e3,
-           (double)ns[n / 2] / 1e3, (double)ns[n * 99 / 100] / 1e3);
 }
 
 static struct kv_cache *make(struct kv_layout *l, uint32_t n_groups, bool prefix)

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "scheduler/sched.h"
+#include "tests/bench/bench_times.h"
 
 enum { PROMPT = 100, MAX_OUT = 4000, MAX_STEPS = 3000 };
 
@@ -54,22 +55,6 @@ static void close_nothing(struct backend *be)
 }
 
 static const struct backend_ops ops = {submit, collect, copy_block, close_nothing};
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_times(const char *what, uint64_t *ns, uint32_t n)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += ns[i];
-    qsort(ns, n, sizeof(*ns), by_value);
-    printf("  %-8s mean %8.2f us   p50 %8.2f   p99 %8.2f\n", what, (double)sum / n / 1e3,
-           (double)ns[n / 2] / 1e3, (double)ns[n * 99 / 100] / 1e3);
-}
 
 static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n_running)
 {

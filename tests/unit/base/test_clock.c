@@ -29,12 +29,23 @@ START_TEST(fake_time_stands_until_it_is_moved)
 }
 END_TEST
 
+START_TEST(of_two_times_none_is_later_than_any)
+{
+    ck_assert_uint_eq(ns_earlier(0, 0), 0);
+    ck_assert_uint_eq(ns_earlier(5, 0), 5);
+    ck_assert_uint_eq(ns_earlier(0, 5), 5);
+    ck_assert_uint_eq(ns_earlier(4, 5), 4);
+    ck_assert_uint_eq(ns_earlier(5, 4), 4);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base/clock");
     TCase *t = tcase_create("clock");
     tcase_add_test(t, real_time_never_goes_back);
     tcase_add_test(t, fake_time_stands_until_it_is_moved);
+    tcase_add_test(t, of_two_times_none_is_later_than_any);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }
