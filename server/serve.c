@@ -408,10 +408,14 @@ static enum status run(struct app *a, bool *at_once, struct err *e)
 enum status serve_run(const struct settings *set, const struct serve_source *from,
                       const char *version, bool *at_once, struct err *e)
 {
-    struct app a = {.set = set, .from = from, .version = version, .signal_fd = -1, .loaded_fd = -1};
+    struct app *a = mem_zalloc(sizeof(*a));
+    *a = (struct app){
+        .set = set, .from = from, .version = version, .signal_fd = -1, .loaded_fd = -1};
     *at_once = false;
-    enum status status = run(&a, at_once, e);
-    if (!*at_once)
-        close_all(&a);
+    enum status status = run(a, at_once, e);
+    if (*at_once)
+        return status; /* threads still use it */
+    close_all(a);
+    mem_free(a);
     return status;
 }

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from http_rig import CHAT, COMPLETION, SMALL_QUARANTINE, Closed, start_fake
+from http_rig import CHAT, COMPLETION, SMALL_QUARANTINE, TSAN, Closed, start_fake
 
 CHAT_PATH = "/v1/chat/completions"
 ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
@@ -170,6 +170,6 @@ def test_two_thousand_random_leavers_leak_nothing():
         threads = server.n_threads()
         rss = server.rss_kib()
         run_random_requests(server, 1808, 2, reference)
-        assert server.rss_kib() - rss <= 2048
+        assert TSAN or server.rss_kib() - rss <= 2048
         assert server.n_threads() == threads
         assert server.complete().json["choices"][0]["text"] == reference

@@ -2,7 +2,7 @@
 and whose cached prompts are shared. Orders and counts are looked at, not times."""
 
 import contextlib
-import re
+import json
 import threading
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from http_rig import start_fake, wait_for
 
 PATH = "/v1/completions"
-ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
+ENDLESS = {"ignore_eos": True, "max_tokens": 8000}
+SLOW_MS = 5  # of a step: an endless request lasts 40 s
 
 
 def body(n=8, out=2, first=1000, **fields):
@@ -22,10 +23,10 @@ def as_key(key):
 
 
 @contextlib.contextmanager
-def keyed(tmp_path, lines, *options, **how):
+def keyed(tmp_path, lines, *options, step_ms=SLOW_MS):
     keys = tmp_path / "keys"
     keys.write_text("".join(line + "\n" for line in lines))
-    with start_fake("--server.api_key_file", str(keys), *options, environment={"MILLRACE_API_KEY": "sk-probe"}, **how) as s:
+    with start_fake("--server.api_key_file", str(keys), *options, environment={"MILLRACE_API_KEY": "sk-probe"}, step_ms=step_ms) as s:
         yield s
 
 
@@ -39,30 +40,34 @@ def wait_waiting(server, n, key):
 
 
 class Asked:
-    """Requests that wait side by side; the order in which the server was done with them, by its own log."""
+    """Requests that wait side by side; the order in which the engine was done with them, by its own journal."""
 
     def __init__(self, server):
         self.server = server
-        self.names = {}
+        self.names = []
         self.replies = {}
         self.threads = []
 
     def ask(self, name, fields, key=None):
-        mark = f"asked-{len(self.names)}"
-        self.names[mark] = name
+        place = len(self.names)
+        self.names.append(name)
 
         def run():
-            self.replies[mark] = self.server.post(PATH, fields, as_key(key) + [("X-Request-Id", mark)])
+            self.replies[place] = self.server.post(PATH, fields, as_key(key))
 
         self.threads.append(threading.Thread(target=run))
         self.threads[-1].start()
 
     def all(self):
+        """(name, reply) of each, first done first. They were the last to come, in the order of ask()."""
         for thread in self.threads:
             thread.join()
-        logged = lambda: re.findall(r"request id=(asked-\d+) ", self.server.log_text())  # noqa: E731
-        wait_for(lambda: len(logged()) == len(self.names), "a log line of each request")
-        return [(self.names[mark], self.replies[mark]) for mark in logged()]
+        text = self.server.ask("GET", "/debug/journal", headers=as_key("sk-probe")).body.decode()
+        records = [json.loads(line) for line in text.splitlines()]
+        came = [r["request"] for r in records if r["kind"] == "submit"][-len(self.names) :]
+        done = [came.index(r["request"]) for r in records if r["kind"] == "end" and r["request"] in came]
+        assert len(done) == len(self.names)
+        return [(self.names[place], self.replies[place]) for place in done]
 
 
 @contextlib.contextmanager
@@ -112,7 +117,7 @@ def test_the_queue_of_a_key_is_bounded_and_others_go_on(tmp_path):
 
 
 def test_the_queue_of_all_is_bounded_by_tokens():
-    with start_fake(*ONE_PLACE, "--sched.max_queued_tokens", "30") as server:
+    with start_fake(*ONE_PLACE, "--sched.max_queued_tokens", "30", step_ms=SLOW_MS) as server:
         asked = Asked(server)
         with busy(server):
             asked.ask("x", body(30))
@@ -145,7 +150,7 @@ def test_no_more_of_a_key_runs_than_its_cap(tmp_path):
 
 
 def test_priority_orders_the_queue_lower_first():
-    with start_fake(*ONE_PLACE) as server:
+    with start_fake(*ONE_PLACE, step_ms=SLOW_MS) as server:
         asked = Asked(server)
         with busy(server):
             for i, priority in enumerate([5, None, -3, 1, 2**31 - 1]):
@@ -165,18 +170,18 @@ def test_a_request_cannot_go_before_its_keys_priority(tmp_path):
 
 
 def test_the_deadline_of_a_request_goes_before_the_ticket():
-    with start_fake(*ONE_PLACE) as server:
+    with start_fake(*ONE_PLACE, "--sched.age", "1000s", step_ms=SLOW_MS) as server:
         asked = Asked(server)
         with busy(server):
-            for i, deadline in enumerate([None, 9000, 6000]):
+            for i, deadline in enumerate([None, 900000, 600000]):
                 asked.ask(deadline, body(4 + i, deadline_ms=deadline))
                 server.wait_metric("vllm:num_requests_waiting", i + 1)
         order = asked.all()
-        assert [name for name, _ in order] == [6000, 9000, None]
+        assert [name for name, _ in order] == [600000, 900000, None]
 
 
 def test_a_deadline_that_passes_in_the_queue_is_504_or_an_error_event():
-    with start_fake(*ONE_PLACE) as server, busy(server):
+    with start_fake(*ONE_PLACE, step_ms=SLOW_MS) as server, busy(server):
         reply = server.post(PATH, body(deadline_ms=200))
         assert reply.status == 504 and reply.error["code"] == "deadline_exceeded"
         events = server.post(PATH, body(deadline_ms=200, stream=True)).events()
@@ -198,7 +203,7 @@ def test_a_deadline_that_cannot_be_met_is_429_at_once():
 
 
 def test_a_waiting_stream_is_told_its_place():
-    with start_fake(*ONE_PLACE, "--server.heartbeat", "100ms") as server:
+    with start_fake(*ONE_PLACE, "--server.heartbeat", "100ms", step_ms=SLOW_MS) as server:
         streams = []
         with busy(server):
             for i in range(3):
