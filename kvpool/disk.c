@@ -207,12 +207,12 @@ bool kv_disk_get(struct kv_disk *d, const struct kv_disk_block *b)
 }
 
 /* A put that failed or was late may have left a file (a late one may yet): it counts until it is
- * deleted. A get that was late says nothing about the file. */
+ * deleted. A late deletion is done all the same. A get that was late says nothing about the file. */
 static void settle(struct kv_disk *d, const struct disk_job *job, enum kv_copy_end end)
 {
     uint32_t i = disk_find(d, job->domain, job->group, &job->key);
     if (job->kind == DISK_DROP) {
-        if (end != KV_COPY_DONE)
+        if (end == KV_COPY_FAILED)
             d->n_bytes += job->n_bytes; /* still there, for good as far as this process goes */
     } else if (job->kind == DISK_PUT) {
         CHECK(i != DISK_NONE && d->entry[i].state == DISK_WRITING);

@@ -491,6 +491,35 @@ START_TEST(a_disk_that_hangs_is_given_up_and_touches_no_block_after)
 }
 END_TEST
 
+/* Deletions are done whenever the disk comes to them: their room is not lost. */
+START_TEST(late_deletions_give_their_room_back)
+{
+    struct rig r;
+    struct kv_disk_done done;
+    clock_fake(true, NS_PER_S);
+    rig_init(&r);
+    r.o.deadline_ns = 1000;
+    rig_open(&r);
+    r.o.max_bytes = 3 * disk_file_bytes(r.disk, 0);
+    rig_restart(&r);
+    for (uint64_t n = 0; n < 3; n++)
+        ck_assert(put(&r, 0, n));
+    for (uint64_t n = 10; n < 20; n++) {
+        struct kv_disk_block b = block_of(&r, 0, n);
+        fill(&r, r.bytes, 0, n);
+        ck_assert(kv_disk_put(r.disk, &b));
+        clock_fake_advance(2000);
+        ck_assert(kv_disk_pop(r.disk, &done) && !done.ok);
+        while (kv_disk_step(r.disk))
+            continue;
+        ck_assert_uint_le(kv_disk_stats(r.disk).n_bytes, r.o.max_bytes);
+        ck_assert_uint_le(disk_use(&r), kv_disk_stats(r.disk).n_bytes);
+    }
+    ck_assert(put(&r, 0, 30) && get(&r, 0, 30));
+    rig_release(&r);
+}
+END_TEST
+
 START_TEST(stopping_writes_what_was_queued)
 {
     for (int threaded = 0; threaded < 2; threaded++) {
@@ -633,6 +662,7 @@ int main(void)
     tcase_add_test(t, without_its_secret_a_cache_begins_anew);
     tcase_add_test(t, a_write_that_fails_costs_that_block_alone);
     tcase_add_test(t, a_disk_that_hangs_is_given_up_and_touches_no_block_after);
+    tcase_add_test(t, late_deletions_give_their_room_back);
     tcase_add_test(t, stopping_writes_what_was_queued);
     tcase_add_test(t, under_threads_every_ticket_is_answered_once_with_the_right_bytes);
     tcase_add_test(t, nothing_is_allocated_after_the_start);
