@@ -26,7 +26,7 @@ struct unit {
 
 /* Largest first; the last is the plain number. */
 static const struct unit size_units[] = {
-    {"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"", 1}};
+    {"TiB", 1ull << 40}, {"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"", 1}};
 static const struct unit ms_units[] = {{"min", 60000}, {"s", 1000}, {"ms", 1}, {"", 1}};
 
 static char plain_name_char(char c)
@@ -176,7 +176,7 @@ static enum status set_units(const struct option *o, void *field, const char *va
     uint64_t x;
     if (!parse_units(value, is_size ? size_units : ms_units, &x) || x > INT64_MAX)
         return refuse(o, value,
-                      is_size ? "a size (bytes, or a number with KiB, MiB or GiB)"
+                      is_size ? "a size (bytes, or a number with KiB, MiB, GiB or TiB)"
                               : "a time (milliseconds, or a number with ms, s or min)",
                       e);
     enum status st = check_bounds(o, value, (double)x, e);

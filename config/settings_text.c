@@ -65,9 +65,10 @@ static void print_help_row(const struct option *o, bool starts_group, void *arg)
 
 void settings_print_help(FILE *out)
 {
-    fprintf(out, "options (also as --set name=value, as name = value in a config file, and as "
-                 "MILLRACE_NAME\nin the environment with . and - as _; sizes take KiB, MiB, GiB; "
-                 "times take ms, s, min;\ndefault < file < environment < command line):\n");
+    fprintf(out,
+            "options (also as --set name=value, as name = value in a config file, and as "
+            "MILLRACE_NAME\nin the environment with . and - as _; sizes take KiB, MiB, GiB, TiB; "
+            "times take ms, s, min;\ndefault < file < environment < command line):\n");
     fprintf(out, "\n%-*s %s\n%-*s %s\n%-*s %s\n", HELP_COLUMN, "  --config FILE",
             "config file (environment: MILLRACE_CONFIG)", HELP_COLUMN, "  --set NAME=VALUE",
             "sets any option", HELP_COLUMN, "  --help", "this text");
@@ -158,7 +159,7 @@ void settings_dump(const struct settings *s, FILE *out, bool comments)
     if (comments)
         fputs("# Every option of millrace with its value. Lines are name = value; [section] puts "
               "\"section.\"\n# before the names that follow; # starts a comment; \"...\" keeps "
-              "blanks and #. Sizes take KiB,\n# MiB, GiB; times take ms, s, min.\n",
+              "blanks and #. Sizes take KiB,\n# MiB, GiB, TiB; times take ms, s, min.\n",
               out);
     for_each_grouped(print_dump_row, &d);
 }

@@ -240,7 +240,10 @@ static const struct value_row values[] = {
     {"--kv.bytes=4 KiB", true, "kv.bytes = 4KiB\n"},
     {"--kv.bytes=3MiB", true, "kv.bytes = 3MiB\n"},
     {"--kv.bytes=5GiB", true, "kv.bytes = 5GiB\n"},
-    {"--kv.bytes=5GB", false, "'5GB' is not a size (bytes, or a number with KiB, MiB or GiB)"},
+    {"--kv.bytes=5GB", false, "'5GB' is not a size (bytes, or a number with KiB, MiB, GiB or TiB)"},
+    {"--kv.bytes=2TiB", true, "kv.bytes = 2TiB\n"},
+    {"--kv.bytes=2048 GiB", true, "kv.bytes = 2TiB\n"},
+    {"--kv.bytes=8388608TiB", false, "not a size"}, /* 2^63 */
     {"--kv.bytes=GiB", false, "not a size"},
     {"--kv.bytes=-1", false, "not a size"},
     {"--kv.bytes=1.5GiB", false, "not a size"},
