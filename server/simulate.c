@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "config/settings.h"
 #include "scheduler/simulate.h"
@@ -59,11 +60,32 @@ static enum status read_file(const char *path, struct buf *out, struct err *e)
     return OK;
 }
 
+/* What a writer that was cut off leaves: a last line without its end. An object of JSON is whole without
+ * one too. */
+static void cut_unfinished_line(const char *path, struct buf *text)
+{
+    const struct json_limits limits = {.depth = 8, .n_nodes = 4096};
+    struct json_doc *doc = NULL;
+    size_t at = text->len;
+    while (at > 0 && text->ptr[at - 1] != '\n')
+        at--;
+    struct str last = {text->ptr + at, text->len - at};
+    if (last.len == 0)
+        return;
+    if (json_parse(last, limits, &doc, NULL) == OK) {
+        json_free(doc);
+        return;
+    }
+    log_warn("%s: the last line has no end: its %zu bytes are ignored", path, last.len);
+    text->len = at;
+}
+
 static enum status read_load(struct simulation *m, const char *path, struct err *e)
 {
     struct buf text = {0};
     enum status st = read_file(path, &text, e);
     if (!st) {
+        cut_unfinished_line(path, &text);
         st = sim_trace_read(&m->trace, buf_str(&text), e);
         if (st)
             err_prefix(e, "%s", path);

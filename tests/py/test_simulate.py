@@ -171,3 +171,34 @@ def test_a_journal_cut_at_its_tail_still_runs(journal, tmp_path):
     told = simulate(str(path), "--once")
     assert 0 < told["requests"] < N and told["skipped"] > 0
     assert told["runs"][0]["finished"] == told["requests"]
+
+
+@pytest.mark.parametrize("n_torn", [1, 20, 60, 200])
+def test_an_unfinished_last_line_is_ignored_with_a_warning(journal, tmp_path, n_torn):
+    lines = open(journal).read().splitlines(keepends=True)
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    whole.write_text("".join(lines[:-1]))
+    part = lines[-1].rstrip()[:-1][:n_torn]  # at most all but its last brace
+    torn.write_text("".join(lines[:-1]) + part)
+    expected, done = run(str(whole)), run(str(torn))
+    assert done.returncode == 0 and done.stdout == expected.stdout
+    assert f"the last line has no end: its {len(part)} bytes are ignored" in done.stderr and not expected.stderr
+    torn.write_text("".join(lines[:-2]) + part + "\n" + lines[-1])  # not the last one: an error
+    assert run(str(torn)).returncode == 1
+
+
+def test_a_whole_last_line_needs_no_newline(journal, tmp_path):
+    path = tmp_path / "bare"
+    path.write_text(open(journal).read().rstrip("\n"))
+    done = run(str(path))
+    assert done.stdout == run(journal).stdout and not done.stderr
+
+
+def test_an_unfinished_last_line_of_an_access_log_is_ignored(recorded, tmp_path):
+    """Cut within tokens_out, what is left would read as a shorter answer."""
+    lines = [line for line in (recorded / "access.log").read_text().splitlines(keepends=True) if "tokens_out" in line]
+    path = tmp_path / "torn.log"
+    path.write_text("".join(lines[:5]) + lines[5][: lines[5].index("tokens_out=") + len("tokens_out=1")])
+    done = run(str(path), "--json", "--once")
+    assert done.returncode == 0 and json.loads(done.stdout)["requests"] == 5
+    assert "the last line has no end" in done.stderr
