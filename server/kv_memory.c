@@ -36,28 +36,10 @@ static struct kv_tier_costs tier_costs(void *tier)
 
 static const struct sched_tier_ops tier_ops = {tier_room, tier_push, tier_pop, tier_costs};
 
-static enum status check_disk(const struct settings *set, struct err *e)
-{
-    if (!*set->prefix_disk_path || set->prefix_enabled)
-        return OK;
-    return err_set_field(e, ERR_INVALID, "prefix.disk.path", NULL,
-                         "prefix.disk.path needs prefix.enabled, which is false");
-}
-
 static void wake(void *arg)
 {
     struct kv_memory *m = arg;
     sched_wake(m->sched); /* copies come from a scheduler only */
-}
-
-static enum status check_spill(const struct settings *set, struct err *e)
-{
-    bool path = *set->kv_spill_path != 0, bytes = set->kv_spill_bytes != 0;
-    if (path == bytes)
-        return OK;
-    return err_set_field(e, ERR_INVALID, path ? "kv.spill.bytes" : "kv.spill.path", NULL,
-                         "kv.spill.path and kv.spill.bytes belong together: %s is not given",
-                         path ? "kv.spill.bytes" : "kv.spill.path");
 }
 
 static enum status open_tier(struct kv_memory *m, const struct settings *set, struct err *e)
@@ -121,15 +103,38 @@ struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes
     };
 }
 
+static enum status check_disk(const struct settings *set, struct err *e)
+{
+    if (!*set->prefix_disk_path)
+        return OK;
+    if (!set->prefix_enabled)
+        return err_set_field(e, ERR_INVALID, "prefix.disk.path", NULL,
+                             "prefix.disk.path needs prefix.enabled, which is false");
+    if (!set->prefix_disk_bytes)
+        return err_set_field(e, ERR_INVALID, "prefix.disk.bytes", NULL,
+                             "prefix.disk.path and prefix.disk.bytes belong together: "
+                             "prefix.disk.bytes is 0");
+    return OK;
+}
+
+enum status kv_memory_check(const struct settings *set, struct err *e)
+{
+    bool path = *set->kv_spill_path != 0, bytes = set->kv_spill_bytes != 0;
+    if (path != bytes)
+        return err_set_field(e, ERR_INVALID, path ? "kv.spill.bytes" : "kv.spill.path", NULL,
+                             "kv.spill.path and kv.spill.bytes belong together: %s is not given",
+                             path ? "kv.spill.bytes" : "kv.spill.path");
+    if (set->sched_preempt == SCHED_PREEMPT_SWAP && !bytes && !set->kv_host_bytes)
+        log_warn("sched.preempt is swap, but there is nothing to swap to (kv.host_bytes, "
+                 "kv.spill.path): what is preempted is computed again");
+    return check_disk(set, e);
+}
+
 enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
                            uint32_t wanted_context, struct err *e)
 {
     const struct kv_plan_ask ask = kv_memory_ask(set, plan_free_bytes(), wanted_context);
-    enum status status = check_spill(set, e);
-    if (!status)
-        status = check_disk(set, e);
-    if (!status)
-        status = engine_kv_layout(en, set, &m->layout, e);
+    enum status status = engine_kv_layout(en, set, &m->layout, e);
     if (!status)
         engine_kv_gate(en, &m->layout);
     if (!status)

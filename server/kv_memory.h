@@ -28,6 +28,8 @@ struct kv_memory {
 
 /* What plan_kv is asked for under these settings. context: prompt and output tokens of a request. */
 struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes, uint32_t context);
+/* What the options alone tell, before a model is opened: those that belong together. */
+enum status kv_memory_check(const struct settings *set, struct err *e);
 /* wanted_context: prompt and output tokens of a request. m zeroed. */
 enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
                            uint32_t wanted_context, struct err *e);

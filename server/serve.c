@@ -126,7 +126,9 @@ static void apply_log_settings(const struct settings *set)
 static enum status open_front(struct app *a, struct err *e)
 {
     apply_log_settings(a->set);
-    enum status status = open_signals(a, e);
+    enum status status = kv_memory_check(a->set, e);
+    if (!status)
+        status = open_signals(a, e);
     if (!status)
         status = find_model(a, e);
     if (status)
