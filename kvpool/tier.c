@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -40,11 +41,6 @@ struct kv_tier {
     struct shared *shared; /* owns */
     struct kv_tier_stats stats; /* owner only; counters */
 };
-
-static size_t aligned_up(size_t n)
-{
-    return (n + KV_TIER_ALIGN - 1) & ~(size_t)(KV_TIER_ALIGN - 1);
-}
 
 static bool take_one(atomic_uint *n)
 {
@@ -188,10 +184,21 @@ static bool size_file(int fd, uint64_t n_bytes)
     return rc == 0;
 }
 
+static enum status refuse_size(const struct kv_tier *t, struct err *e)
+{
+    struct statvfs fs;
+    int error = errno;
+    unsigned long long n_free =
+        fstatvfs(t->fd, &fs) == 0 ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0;
+    return err_set_field(e, ERR_IO, "kv.spill.bytes", NULL,
+                         "no room for a spill file of %llu bytes in '%s', where %llu are free: %s",
+                         (unsigned long long)t->n_file_bytes, t->o.path, n_free, strerror(error));
+}
+
 static enum status open_file(struct kv_tier *t, struct err *e)
 {
     for (uint32_t g = 0; g < t->o.layout->n_groups; g++) {
-        t->stride[g] = aligned_up(t->o.layout->group[g].block_bytes);
+        t->stride[g] = kv_tier_slot_bytes(t->o.layout->group[g].block_bytes);
         t->group_at[g] = t->n_file_bytes;
         t->n_file_bytes += (uint64_t)t->o.n_file[g] * t->stride[g];
         if (t->o.n_file[g] && t->stride[g] > t->n_bounce_bytes)
@@ -202,11 +209,10 @@ static enum status open_file(struct kv_tier *t, struct err *e)
     CHECK(t->o.path && *t->o.path);
     t->fd = open_unlinked(t->o.path, &t->direct);
     if (t->fd < 0)
-        return err_set(e, ERR_IO, "cannot make a spill file in '%s': %s", t->o.path,
-                       strerror(errno));
+        return err_set_field(e, ERR_IO, "kv.spill.path", NULL,
+                             "cannot make a spill file in '%s': %s", t->o.path, strerror(errno));
     if (!size_file(t->fd, t->n_file_bytes))
-        return err_set(e, ERR_IO, "no room for a spill file of %llu bytes in '%s': %s",
-                       (unsigned long long)t->n_file_bytes, t->o.path, strerror(errno));
+        return refuse_size(t, e);
     open_for_staging(t);
     t->bounce = mem_aligned(KV_TIER_ALIGN, t->n_bounce_bytes);
     if (!t->bounce)

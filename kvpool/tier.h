@@ -13,6 +13,7 @@
 #define KVPOOL_TIER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -41,7 +42,15 @@ struct kv_done {
     bool ok;
 };
 
-/* The spill file takes its disk space here. Errors: ERR_IO names the folder and why. */
+enum { KV_TIER_ALIGN = 4096 };
+/* What a block takes in the spill file. */
+static inline size_t kv_tier_slot_bytes(size_t block_bytes)
+{
+    return (block_bytes + KV_TIER_ALIGN - 1) & ~(size_t)(KV_TIER_ALIGN - 1);
+}
+
+/* The spill file takes its disk space here. Errors: ERR_IO names the folder and why; its param is the
+ * option at fault, kv.spill.path or kv.spill.bytes. */
 enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, struct err *e);
 /* Ends the threads after the copies they are at; the rest fails. kv_tier_pop answers all of it;
  * nothing may be pushed any more. */
@@ -59,7 +68,6 @@ uint64_t kv_tier_deadline_ns(const struct kv_tier *t);
 /* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what
  * a backend's staging uses; through the page cache.
  * ERR_IO with errno's text. */
-enum { KV_TIER_ALIGN = 4096 };
 enum status kv_tier_read(const struct kv_tier *t, uint32_t group, uint32_t file_slot, size_t offset,
                          size_t n_bytes, void *dst, struct err *e);
 /* ns a byte, measured (moving mean over about 16 copies): copies within RAM, to and from the file;

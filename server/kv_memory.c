@@ -2,6 +2,7 @@
 #include "server/kv_memory.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -42,6 +43,15 @@ static void wake(void *arg)
     sched_wake(m->sched); /* copies come from a scheduler only */
 }
 
+static enum status open_arena(struct kv_memory *m, const struct settings *set, struct err *e)
+{
+    enum status status = kv_arena_init(&m->arena, &m->layout, m->plan.n_frames, m->plan.n_host, e);
+    if (status)
+        err_prefix(e, "kv.bytes %" PRIu64 ", kv.host_bytes %" PRIu64, set->kv_bytes,
+                   set->kv_host_bytes);
+    return status;
+}
+
 static enum status open_tier(struct kv_memory *m, const struct settings *set, struct err *e)
 {
     struct kv_tier_options o = {.arena = &m->arena,
@@ -57,7 +67,12 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
         o.n_file[g] = m->plan.n_file[g];
         n += m->plan.n_file[g] + m->plan.n_host[g];
     }
-    return n ? kv_tier_open(&o, &m->tier, e) : OK;
+    enum status status = n ? kv_tier_open(&o, &m->tier, e) : OK;
+    if (status && strcmp(e->param, "kv.spill.bytes") == 0)
+        err_prefix(e, "kv.spill.bytes %" PRIu64, set->kv_spill_bytes);
+    else if (status && *e->param)
+        err_prefix(e, "%s", e->param);
+    return status;
 }
 
 /* Named prefixes are there without a folder too, until the process ends. */
@@ -92,7 +107,7 @@ struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes
 {
     return (struct kv_plan_ask){
         .kv_bytes = set->kv_bytes,
-        .free_bytes = free_bytes > set->kv_host_bytes ? free_bytes - set->kv_host_bytes : 0,
+        .free_bytes = free_bytes,
         .host_bytes = set->kv_host_bytes,
         .spill_bytes = set->kv_spill_bytes,
         .max_running = (uint32_t)set->sched_max_running,
@@ -143,10 +158,15 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
         log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
                  m->plan.max_context, wanted_context);
     if (!status)
-        status = kv_arena_init(&m->arena, &m->layout, m->plan.n_frames, m->plan.n_host, e);
+        status = open_arena(m, set, e);
     if (!status)
         status = open_tier(m, set, e);
-    return status ? status : open_disk(m, en, set, e);
+    if (status)
+        return status;
+    status = open_disk(m, en, set, e);
+    if (status && status != ERR_INVALID)
+        err_prefix(e, "prefix.disk.path");
+    return status;
 }
 
 enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,

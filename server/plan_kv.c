@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/thread.h"
+#include "kvpool/tier.h"
 
 uint64_t plan_free_bytes(void)
 {
@@ -64,6 +65,84 @@ static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, uint
     }
 }
 
+/* A place beside the arena: its option, size, and what a block of each group takes there. */
+struct tier_ask {
+    const char *name;
+    uint64_t bytes;
+    uint64_t block_bytes[KV_MAX_GROUPS];
+};
+
+/* Shares as in split, but for one block of each group that comes first: without a slot of each kind
+ * no sequence could be swapped. */
+static enum status split_tier(const struct kv_plan_ask *ask, const struct kv_layout *l,
+                              const struct tier_ask *t, uint32_t n[KV_MAX_GROUPS], struct err *e)
+{
+    uint64_t typical = least(ask->context, PLAN_TYPICAL_TOKENS), share = 0, first = 0;
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        share += plan_kv_held(l, g, typical, ask->chunk) * t->block_bytes[g];
+        first += t->block_bytes[g];
+    }
+    if (t->bytes == 0)
+        return OK;
+    if (t->bytes < first)
+        return err_set_field(e, ERR_INVALID, t->name, NULL,
+                             "%s %" PRIu64 " is less than one KV block%s, %" PRIu64 " bytes",
+                             t->name, t->bytes, l->n_groups > 1 ? " of each kind of layers" : "",
+                             first);
+    uint64_t bytes = t->bytes - first, left = bytes;
+    for (uint32_t g = l->n_groups; g-- > 0;) {
+        double part = (double)plan_kv_held(l, g, typical, ask->chunk) / (double)share;
+        uint64_t most = plan_kv_held(l, g, ask->context, ask->chunk) * ask->max_running * 5 / 4;
+        uint64_t count = left / t->block_bytes[g];
+        if (g > 0)
+            count = least(count, (uint64_t)((double)bytes * part));
+        if (g > 0 && l->group[g].window)
+            count = least(count, most);
+        count = least(count, UINT32_MAX / 4);
+        n[g] = (uint32_t)count + 1;
+        left -= count * t->block_bytes[g];
+    }
+    return OK;
+}
+
+static enum status split_tiers(const struct kv_plan_ask *ask, const struct kv_layout *l,
+                               struct kv_plan *out, struct err *e)
+{
+    struct tier_ask ram = {.name = "kv.host_bytes", .bytes = ask->host_bytes};
+    struct tier_ask file = {.name = "kv.spill.bytes", .bytes = ask->spill_bytes};
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        ram.block_bytes[g] = l->group[g].block_bytes;
+        file.block_bytes[g] = kv_tier_slot_bytes(l->group[g].block_bytes);
+    }
+    enum status st = split_tier(ask, l, &ram, out->n_host, e);
+    return st ? st : split_tier(ask, l, &file, out->n_file, e);
+}
+
+/* Memory left for the arena, or for the RAM tier beside one of kv.bytes. */
+static enum status check_host(const struct kv_plan_ask *ask, struct err *e)
+{
+    uint64_t room = ask->free_bytes > ask->kv_bytes ? ask->free_bytes - ask->kv_bytes : 0;
+    if (ask->host_bytes <= room)
+        return OK;
+    return err_set_field(e, ERR_INVALID, "kv.host_bytes", NULL,
+                         "kv.host_bytes %" PRIu64 " is more than the memory there is%s, %" PRIu64
+                         " bytes",
+                         ask->host_bytes, ask->kv_bytes ? " beside kv.bytes" : "", room);
+}
+
+static enum status refuse_frames(const struct kv_plan_ask *ask, uint64_t bytes, uint32_t n_frames,
+                                 size_t block_bytes, uint64_t need, struct err *e)
+{
+    char beside[64] = "";
+    if (!ask->kv_bytes && ask->host_bytes)
+        snprintf(beside, sizeof(beside), ", half of what kv.host_bytes %" PRIu64 " leaves,",
+                 ask->host_bytes);
+    return err_set_field(e, ERR_INVALID, "kv.bytes", NULL,
+                         "kv.bytes of %" PRIu64 "%s holds %u blocks of %zu bytes, at least "
+                         "%" PRIu64 " are needed",
+                         bytes, beside, n_frames, block_bytes, need);
+}
+
 static uint64_t wanted_bytes(const struct kv_plan_ask *ask, const struct kv_layout *l)
 {
     uint64_t bytes = 0;
@@ -97,20 +176,20 @@ enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *l, st
                     struct err *e)
 {
     uint64_t wanted = wanted_bytes(ask, l);
-    uint64_t most = ask->kv_bytes ? ask->kv_bytes : ask->free_bytes / 2;
-    uint64_t bytes = ask->kv_bytes ? ask->kv_bytes : least(most, wanted);
+    enum status st = ask->host_bytes ? check_host(ask, e) : OK;
     *out = (struct kv_plan){.n_blocks = 0};
+    if (!st)
+        st = split_tiers(ask, l, out, e);
+    if (st)
+        return st;
+    uint64_t most = ask->kv_bytes ? ask->kv_bytes : (ask->free_bytes - ask->host_bytes) / 2;
+    uint64_t bytes = ask->kv_bytes ? ask->kv_bytes : least(most, wanted);
     split(ask, l, bytes, out->n_frames);
-    split(ask, l, ask->host_bytes, out->n_host);
-    split(ask, l, ask->spill_bytes, out->n_file);
     for (uint32_t g = 0; g < l->n_groups; g++) {
         uint64_t need = l->group[g].window ? plan_kv_held(l, g, ask->context, ask->chunk) : 2;
         out->n_blocks += out->n_frames[g];
         if (out->n_frames[g] < need)
-            return err_set_field(e, ERR_INVALID, "kv.bytes", NULL,
-                                 "kv.bytes of %" PRIu64 " holds %u blocks of %zu bytes, at least "
-                                 "%" PRIu64 " are needed",
-                                 most, out->n_frames[g], l->group[g].block_bytes, need);
+            return refuse_frames(ask, most, out->n_frames[g], l->group[g].block_bytes, need, e);
     }
     plan_context(ask, l, out);
     if (ask->kv_bytes)

@@ -16,7 +16,7 @@ enum { PLAN_TYPICAL_TOKENS = 2048 };
 
 struct kv_plan_ask {
     uint64_t kv_bytes; /* kv.bytes, 0 for automatic */
-    uint64_t free_bytes; /* what may still be used */
+    uint64_t free_bytes; /* what may still be used, by the RAM tier too */
     uint64_t host_bytes, spill_bytes; /* of the tiers */
     uint32_t max_running, chunk;
     uint32_t context; /* wanted: prompt and output tokens of a request */
@@ -30,7 +30,8 @@ struct kv_plan {
     char why[96]; /* for the banner */
 };
 
-/* ERR_INVALID naming the option when not even two blocks a group fit. */
+/* ERR_INVALID naming the option when not even two blocks a group fit, when a tier is too small for a
+ * block of each group, or when the RAM tier is more than the memory there is. */
 enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *layout,
                     struct kv_plan *out, struct err *e);
 /* Blocks of a group that one sequence of n_tokens holds at most, computed in chunks of so many rows. */

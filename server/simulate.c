@@ -146,7 +146,7 @@ static void preset(struct simulation *m)
     s->kv_bytes = kv_bytes_of(c);
     for (uint32_t g = 0; g < c->n_groups; g++) {
         s->kv_host_bytes += c->group[g].n_host * c->group[g].block_bytes;
-        s->kv_spill_bytes += c->group[g].n_file * c->group[g].block_bytes;
+        s->kv_spill_bytes += c->group[g].n_file * kv_tier_slot_bytes(c->group[g].block_bytes);
     }
     s->prefix_enabled = c->prefix != 0;
     s->sched_reserve = (int)c->reserve;

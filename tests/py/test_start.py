@@ -1,11 +1,13 @@
 """What a start refuses or warns of, by the names of the options at fault; before the model is read where it can."""
 
+import os
 import subprocess
 
 import pytest
 
 from http_rig import BINARY, MODEL, PATIENCE_S, clean_environment, start_real
 
+GEMMA = os.environ.get("MILLRACE_TEST_DATA", "") + "/models/gemma3-270m.gguf"
 SMALL = ("--kv.bytes", "64MiB", "--limits.max_context", "512")
 
 
@@ -29,6 +31,32 @@ def test_options_that_belong_together_are_checked_before_the_model_is_read(tmp_p
     broken = tmp_path / "model.gguf"
     broken.write_bytes(b"no model")
     assert text in refused(*options, model=str(broken))
+
+
+@pytest.mark.parametrize("option", ["kv.host_bytes", "kv.spill.bytes"])
+@pytest.mark.parametrize("model,least", [(MODEL, 368640), (GEMMA, 5 * 3 * 16384 + 3 * 16384)], ids=["smollm2", "gemma3"])
+def test_a_tier_too_small_for_a_block_is_refused_with_the_least_that_works(tmp_path, option, model, least):
+    path = ["--kv.spill.path", str(tmp_path)] if "spill" in option else []
+    kinds = " of each kind of layers" if model == GEMMA else ""
+    error = refused(*SMALL, *path, f"--{option}", str(least - 1), model=model)
+    assert f"{option} {least - 1} is less than one KV block{kinds}, {least} bytes" in error
+    with start_real(*SMALL, *path, f"--{option}", str(least), "--model", model):
+        pass
+
+
+def test_a_tier_that_cannot_be_had_is_told_by_option_value_and_limit(tmp_path):
+    error = refused("--kv.host_bytes", "100TiB")
+    assert f"kv.host_bytes {100 << 40} is more than the memory there is, " in error
+    error = refused("--kv.bytes", "200TiB")  # more than can be addressed
+    assert f"kv.bytes {200 << 40}, kv.host_bytes 0: kv arena of " in error
+    error = refused(*SMALL, "--kv.spill.bytes", "1GiB", "--kv.spill.path", str(tmp_path / "none"))
+    assert f"kv.spill.path: cannot make a spill file in '{tmp_path}/none': No such file or directory" in error
+    error = refused(*SMALL, "--kv.spill.bytes", "1000TiB", "--kv.spill.path", str(tmp_path))
+    assert f"kv.spill.bytes {1000 << 40}: no room for a spill file of " in error
+    assert f"bytes in '{tmp_path}', where " in error and " are free: " in error
+    (tmp_path / "file").write_text("")
+    error = refused(*SMALL, "--prefix.disk.path", str(tmp_path / "file"))
+    assert f"prefix.disk.path: cannot open the folder '{tmp_path}/file/kv/" in error
 
 
 def test_swapping_to_nothing_is_warned_of(tmp_path):

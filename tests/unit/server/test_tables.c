@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "config/settings.h"
+#include "kvpool/tier.h"
 #include "server/errors.h"
 #include "server/listen.h"
 #include "server/messages.h"
@@ -236,7 +237,7 @@ START_TEST(kv_blocks_follow_option_need_and_memory)
 }
 END_TEST
 
-START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
+static void two_kinds(struct kv_layout *l, enum kv_dtype dtype)
 {
     struct kv_layer_shape shape[6];
     struct kv_layout l;
@@ -245,7 +246,15 @@ START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
     for (int i = 0; i < 6; i++)
         shape[i] =
             (struct kv_layer_shape){.window = i < 5 ? 512 : 0, .n_kv_heads = 1, .head_dim = 256};
-    ck_assert_int_eq(kv_layout_init(&l, shape, 6, 16, KV_F16, KV_F16, &e), OK);
+    ck_assert_int_eq(kv_layout_init(l, shape, 6, 16, dtype, dtype, &e), OK);
+}
+
+START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
+{
+    struct kv_layout l;
+    struct kv_plan p;
+    struct err e;
+    two_kinds(&l, KV_F16);
     struct kv_plan_ask ask = {
         .kv_bytes = 256ull << 20, .max_running = 64, .chunk = 256, .context = 8192};
     ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
@@ -262,6 +271,77 @@ START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
 END_TEST
 
 /* ---- messages ---- */
+
+START_TEST(a_small_tier_has_a_slot_of_each_kind_or_is_refused_with_the_least_size)
+{
+    static const char *const names[] = {"kv.host_bytes", "kv.spill.bytes"};
+    struct kv_layout l;
+    struct kv_plan p;
+    struct err e;
+    two_kinds(&l, KV_Q8);
+    ck_assert_uint_ne(l.group[0].block_bytes % KV_TIER_ALIGN, 0);
+    for (int file = 0; file < 2; file++) {
+        char wanted[128];
+        uint64_t size[2], first;
+        for (int g = 0; g < 2; g++)
+            size[g] = file ? kv_tier_slot_bytes(l.group[g].block_bytes) : l.group[g].block_bytes;
+        first = size[0] + size[1];
+        for (uint64_t bytes = 1; bytes < 400 * first; bytes += bytes / 7 + 1) {
+            struct kv_plan_ask ask = {.kv_bytes = 256ull << 20,
+                                      .free_bytes = UINT64_MAX,
+                                      .host_bytes = file ? 0 : bytes,
+                                      .spill_bytes = file ? bytes : 0,
+                                      .max_running = 64,
+                                      .chunk = 256,
+                                      .context = 8192};
+            enum status st = plan_kv(&ask, &l, &p, &e);
+            const uint32_t *n = file ? p.n_file : p.n_host;
+            ck_assert_int_eq(st, bytes < first ? ERR_INVALID : OK);
+            if (st) {
+                snprintf(wanted, sizeof(wanted),
+                         "%s %llu is less than one KV block of each kind of layers, %llu bytes",
+                         names[file], (unsigned long long)bytes, (unsigned long long)first);
+                ck_assert_str_eq(e.text, wanted);
+                ck_assert_str_eq(e.param, names[file]);
+                continue;
+            }
+            ck_assert(n[0] >= 1 && n[1] >= 1);
+            ck_assert_uint_le(n[0] * size[0] + n[1] * size[1], bytes);
+            ck_assert_uint_gt((n[0] + 1) * size[0] + n[1] * size[1], bytes); /* all is used */
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_ram_tier_beyond_memory_is_refused_with_what_there_is)
+{
+    struct kv_layout l;
+    struct kv_plan p;
+    struct err e;
+    two_kinds(&l, KV_F16);
+    struct kv_plan_ask ask = {.free_bytes = 3ull << 30,
+                              .host_bytes = (3ull << 30) + 1,
+                              .max_running = 4,
+                              .chunk = 256,
+                              .context = 2048};
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), ERR_INVALID);
+    ck_assert_str_eq(e.param, "kv.host_bytes");
+    ck_assert_str_eq(e.text, "kv.host_bytes 3221225473 is more than the memory there is, "
+                             "3221225472 bytes");
+    ask.host_bytes = 1ull << 30;
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), OK);
+    ask.kv_bytes = (2ull << 30) + 1;
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), ERR_INVALID);
+    ck_assert_str_eq(e.text, "kv.host_bytes 1073741824 is more than the memory there is beside "
+                             "kv.bytes, 1073741823 bytes");
+    ask.kv_bytes = 0;
+    ask.host_bytes = (3ull << 30) - 10000; /* leaves nothing for the arena */
+    ck_assert_int_eq(plan_kv(&ask, &l, &p, &e), ERR_INVALID);
+    ck_assert_str_eq(e.param, "kv.bytes");
+    ck_assert(strstr(e.text, "kv.bytes of 5000, half of what kv.host_bytes 3221215472 leaves, "
+                             "holds 0 blocks") != NULL);
+}
+END_TEST
 
 struct conversation {
     const char *in, *out, *param; /* out NULL: refused, naming param */
@@ -345,6 +425,8 @@ int main(void)
     tcase_add_test(t, groups_with_windows_run_out_together_at_the_typical_length);
     tcase_add_loop_test(t, conversations_are_normalised_or_refused_with_their_path, 0,
                         sizeof(conversations) / sizeof(conversations[0]));
+    tcase_add_test(t, a_small_tier_has_a_slot_of_each_kind_or_is_refused_with_the_least_size);
+    tcase_add_test(t, a_ram_tier_beyond_memory_is_refused_with_what_there_is);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
