@@ -321,6 +321,22 @@ static void print_json(const struct plan *p)
     buf_release(&out);
 }
 
+/* Not even with fewer users or a shorter context. */
+static enum status check_any_fits(const struct plan *p, struct err *e)
+{
+    if (p->total_bytes <= p->memory_bytes || p->users_fit || p->context_fits)
+        return OK;
+    if (p->set.kv_bytes)
+        return err_set(e, ERR_NO_MEMORY,
+                       "nothing fits: weights, scratch and kv.bytes take %" PRIu64 " bytes of "
+                       "%" PRIu64,
+                       p->total_bytes, p->memory_bytes);
+    return err_set(e, ERR_NO_MEMORY,
+                   "nothing fits: not one user of %u tokens, not %u users of any length; weights "
+                   "and scratch alone take %" PRIu64 " bytes of %" PRIu64,
+                   p->context, p->users, fixed_bytes(p), p->memory_bytes);
+}
+
 enum status plan_run(int argc, char **argv, char **environ, struct err *e)
 {
     struct plan p = {.json = false};
@@ -337,6 +353,8 @@ enum status plan_run(int argc, char **argv, char **environ, struct err *e)
             print_needs(&p);
             print_fit(&p);
         }
+        if (!st)
+            st = check_any_fits(&p, e);
     }
     buf_release(&p.path);
     buf_release(&p.options);

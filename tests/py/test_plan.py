@@ -19,9 +19,9 @@ def run(*argv):
     )
 
 
-def plan(*argv, model=MODEL):
+def plan(*argv, model=MODEL, code=0):
     done = run("plan", model, "--json", *argv)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
@@ -88,8 +88,23 @@ def test_a_machine_that_is_too_small_is_told_so():
     done = run("plan", MODEL, "--users", "64", "--context", "8192", "--memory", "1GiB")
     assert done.returncode == 0
     assert re.search(r"fits +no", done.stdout) and "--kv.spill.bytes" in done.stdout
-    told = plan("--users", "64", "--context", "8192", "--memory", "50MiB")
+    told = plan("--users", "64", "--context", "8192", "--memory", "50MiB", code=1)
     assert not told["fits"] and told["users_that_fit"] == 0 and told["context_that_fits"] == 0
+
+
+@pytest.mark.parametrize("options", [("--memory", "50MiB"), ("--memory", "1GiB", "--kv.bytes", "2GiB")])
+def test_when_nothing_fits_a_line_says_so_and_the_code_is_1(options):
+    done = run("plan", MODEL, "--users", "64", "--context", "8192", *options)
+    assert done.returncode == 1 and re.search(r"fits +no", done.stdout)
+    assert len(done.stderr.splitlines()) == 1 and "error: nothing fits: " in done.stderr
+    needed, there = map(int, re.search(r"(\d+) bytes of (\d+)$", done.stderr).groups())
+    assert needed > there
+
+
+@pytest.mark.parametrize("option", ["--kv.host_bytes", "--kv.spill.bytes"])
+def test_a_tier_that_is_too_small_is_refused(option):
+    done = run("plan", MODEL, option, "1000")
+    assert done.returncode == 2 and f"{option[2:]} 1000 is less than one KV block, 368640 bytes" in done.stderr
 
 
 def test_the_words_tell_the_numbers():
