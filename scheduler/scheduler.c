@@ -150,6 +150,21 @@ bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, ui
     return low > 0;
 }
 
+uint32_t sched_longest_prompt(const struct sched *s, const struct request *r)
+{
+    uint32_t limit = s->limits.max_context, low = 0, high = r->n_prompt; /* low fits, or is 0 */
+    struct kv_need worst;
+    while (low < high) {
+        uint32_t mid = low + (high - low + 1) / 2;
+        if (mid <= limit && r->max_tokens <= limit - mid &&
+            room_worst(s, mid, r->max_tokens, r->n_choices, r->reserve, &worst, NULL))
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
 static enum status check_tokens(const struct sched *s, const struct request *r, struct err *e)
 {
     for (uint32_t i = 0; i < r->n_prompt; i++) {

@@ -104,6 +104,8 @@ void sched_drain(struct sched *s); /* refuse new requests from now on */
 /* Largest max_tokens that a prompt of n_prompt tokens and n_choices may ask for: the room that
  * max_context and the pool leave. False when not even one token fits. Any thread. */
 bool sched_room(const struct sched *s, uint32_t n_prompt, uint32_t n_choices, uint32_t *max_tokens);
+/* The longest prompt, at most r's own, with which r could run: its other fields stay. 0: none. */
+uint32_t sched_longest_prompt(const struct sched *s, const struct request *r);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 
 /* Keys of the full blocks of r's first n_tokens prompt tokens: keys[n_tokens / n_slots]. Returns how many.

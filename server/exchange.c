@@ -1,6 +1,8 @@
 /* Answers of an exchange; see exchange.h. */
 #include "server/exchange.h"
 
+#include <stdio.h>
+
 #include "server/question.h"
 
 void reply_json(struct exchange *ex, int http)
@@ -25,6 +27,13 @@ void reply_problem_extra(struct exchange *ex, int problem_id, const struct err *
 void reply_problem(struct exchange *ex, int problem_id, const struct err *e)
 {
     reply_problem_extra(ex, problem_id, e, "");
+}
+
+void reply_too_long(struct exchange *ex, const struct err *e, uint32_t n_prompt, uint32_t most)
+{
+    char extra[96];
+    snprintf(extra, sizeof(extra), ",\"input_length\":%u,\"max_allowed\":%u", n_prompt, most);
+    reply_problem_extra(ex, ERR_CONTEXT_LENGTH, e, extra);
 }
 
 void reply_err(struct exchange *ex, const struct err *e)

@@ -78,6 +78,8 @@ void reply_json(struct exchange *ex, int http); /* reply.body is filled by the c
 void reply_problem(struct exchange *ex, int problem_id, const struct err *e);
 void reply_problem_extra(struct exchange *ex, int problem_id, const struct err *e,
                          const char *extra);
+/* An ERR_CONTEXT_LENGTH with its numbers: tokens of the prompt, and how many would do. */
+void reply_too_long(struct exchange *ex, const struct err *e, uint32_t n_prompt, uint32_t most);
 /* As reply_problem with the id e->status. */
 void reply_err(struct exchange *ex, const struct err *e);
 

@@ -340,7 +340,7 @@ static enum MHD_Result start_job(struct exchange *ex)
     ex->stage = STAGE_RUNNING;
     if (job_submit(ex->job, loop_wake, ex->conn->loop, &retry_after_s, &e)) {
         ex->reply.retry_after_s = retry_after_s;
-        reply_err(ex, &e);
+        job_refuse(ex->job, &e);
         return send_reply(ex);
     }
     ex->job->running = true;

@@ -135,6 +135,19 @@ enum status job_submit(struct job *j, void (*wake)(struct request *r, void *arg)
     return OK;
 }
 
+void job_refuse(struct job *j, const struct err *e)
+{
+    uint32_t i = 0;
+    if (e->status != ERR_CONTEXT_LENGTH) {
+        reply_err(j->ex, e);
+        return;
+    }
+    while (i + 1 < j->n_prompts && !j->prompt[i].ended)
+        i++; /* to the one that was refused */
+    const struct request *r = j->prompt[i].req;
+    reply_too_long(j->ex, e, r->n_prompt - r->fill, sched_longest_prompt(j->srv->model.sched, r));
+}
+
 void job_cancel(struct job *j, enum status status, const char *text)
 {
     if (!j->error.status)

@@ -78,6 +78,7 @@ void job_free(struct job *j); /* gives up what still runs */
 /* Hands all requests to the scheduler; on an error none stays there. */
 enum status job_submit(struct job *j, void (*wake)(struct request *r, void *arg), void *wake_arg,
                        uint32_t *retry_after_s, struct err *e);
+void job_refuse(struct job *j, const struct err *e); /* the answer to an error of job_submit */
 /* Cancels what runs and ends the job with this error (unless it has one). */
 void job_cancel(struct job *j, enum status status, const char *text);
 

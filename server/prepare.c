@@ -404,14 +404,12 @@ struct request *prepare_new(void)
 static enum status refuse_length(struct exchange *ex, const char *param, uint32_t n_prompt,
                                  uint32_t most, const struct limits_in_force *l, struct err *e)
 {
-    char extra[96];
     bool by_input = l->is.max_input <= most;
-    snprintf(extra, sizeof(extra), ",\"input_length\":%u,\"max_allowed\":%u", n_prompt, most);
     err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
                   "the prompt has %u tokens, at most %u are allowed (%s is %u)", n_prompt, most,
                   by_input ? l->input_from : l->context_from,
                   by_input ? l->is.max_input : l->is.max_context);
-    reply_problem_extra(ex, ERR_CONTEXT_LENGTH, e, extra);
+    reply_too_long(ex, e, n_prompt, most);
     return ERR_CONTEXT_LENGTH;
 }
 
@@ -444,10 +442,14 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     uint32_t most = longest_prompt(&l, asked != 0), room = 0;
     if (r->n_prompt > most)
         return refuse_length(ex, param, r->n_prompt, most, &l, e);
-    if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room))
-        return err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
-                             "%u choices of a prompt of %u tokens do not fit into the KV blocks",
-                             r->n_choices, r->n_prompt);
+    if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room)) {
+        err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
+                      "%u choices of a prompt of %u tokens do not fit into the KV blocks",
+                      r->n_choices, r->n_prompt);
+        r->max_tokens = 1;
+        reply_too_long(ex, e, r->n_prompt, sched_longest_prompt(srv->model.sched, r));
+        return ERR_CONTEXT_LENGTH;
+    }
     if (l.is.max_context - r->n_prompt < room)
         room = l.is.max_context - r->n_prompt;
     if (asked > room && str_eq_c(p->overflow, "sinks")) {

@@ -37,7 +37,9 @@ START_TEST(what_can_never_fit_is_refused_with_both_numbers)
                              "tokens, there are 20");
     ck_assert(sched_room(g.s, 300, 1, &room));
     ck_assert_uint_eq(room, 21);
+    ck_assert_uint_eq(sched_longest_prompt(g.s, r), 299);
     r->max_tokens = 21;
+    ck_assert_uint_eq(sched_longest_prompt(g.s, r), 300);
     rig_submit(&g, r);
     ck_assert_int_eq(one_end(&g, r).status, OK);
     ck_assert(!sched_room(g.s, 400, 1, &room));
