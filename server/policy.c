@@ -220,10 +220,13 @@ static enum status load_file(struct policy *p, const char *path, struct err *e)
     FILE *f = fopen(path, "re");
     if (!f)
         return err_set(e, ERR_IO, "cannot read the key file \"%s\": %s", path, strerror(errno));
-    char line[POLICY_MAX_LINE_BYTES + 2];
+    static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with U+FEFF */
+    enum { MARK_BYTES = sizeof(mark) - 1 };
+    char text[MARK_BYTES + POLICY_MAX_LINE_BYTES + 2];
     enum status st = OK;
     bool any = false;
-    for (int no = 1; !st && fgets(line, sizeof(line), f); no++) {
+    for (int no = 1; !st && fgets(text, sizeof(text), f); no++) {
+        char *line = text + (no == 1 && strncmp(text, mark, MARK_BYTES) == 0 ? MARK_BYTES : 0);
         char *first = line + strspn(line, " \t\r\n");
         any |= *first && *first != '#';
         if (strlen(line) > POLICY_MAX_LINE_BYTES)

@@ -65,7 +65,7 @@ struct policy {
 };
 
 /* inline_key: "" or a key of tenant "default". path: "" or the key file: `KEY [name=NAME] [word=N]...` a
- * line, blank lines and # comments skipped. Lines of one name share a tenant, whose words stand on its
+ * line, blank lines and # comments skipped, as is a byte order mark. Lines of one name share a tenant, whose words stand on its
  * first line. Errors: ERR_IO; ERR_INVALID naming file, line and bound, never a key. A file without any
  * key is an error: it would leave the server open. */
 enum status policy_load(const struct settings *set, struct policy **out, struct err *e);

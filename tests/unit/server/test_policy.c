@@ -108,6 +108,29 @@ START_TEST(keys_come_from_option_and_file)
 }
 END_TEST
 
+/* Of Windows' editors: a byte order mark first, CRLF line ends. */
+START_TEST(a_byte_order_mark_and_crlf_are_no_part_of_a_key)
+{
+    char longest[POLICY_MAX_LINE_BYTES + 10] = "\xEF\xBB\xBF";
+    must_load("\xEF\xBB\xBFsk-one name=a\r\nsk-two name=b weight=2\r\n\r\n# end\r\n");
+    ck_assert_uint_eq(auth.now->n_keys, 2);
+    ck_assert(allows("Bearer sk-one", NULL) && allows(NULL, "sk-two"));
+    expect_name("sk-two", "b");
+    must_load("\xEF\xBB\xBF# staff\r\nsk-one\r\n");
+    ck_assert_uint_eq(auth.now->n_keys, 1);
+    ck_assert(allows(NULL, "sk-one"));
+    ck_assert_int_eq(load("\xEF\xBB\xBF\r\n"), ERR_INVALID);
+    ck_assert(strstr(e.text, "holds no key") != NULL);
+    must_load("sk-one\n\xEF\xBB\xBFsk-two\n"); /* elsewhere it is a part */
+    ck_assert(!allows(NULL, "sk-two"));
+    memset(longest + 3, ' ', sizeof(longest) - 4);
+    longest[POLICY_MAX_LINE_BYTES + 3] = 'k';
+    longest[POLICY_MAX_LINE_BYTES + 4] = 0;
+    ck_assert_int_eq(load(longest), ERR_INVALID);
+    ck_assert(strstr(e.text, "longer than 1024 bytes") != NULL);
+}
+END_TEST
+
 START_TEST(a_key_file_that_would_leave_the_server_open_is_refused)
 {
     char longest[POLICY_MAX_LINE_BYTES + 10];
@@ -469,3 +492,4 @@ int main(void)
     suite_add_tcase(s, t);
     return run_suite(s);
 }
+    tcase_add_test(t, a_byte_order_mark_and_crlf_are_no_part_of_a_key);
