@@ -185,6 +185,29 @@ def test_good_values_of_service_fields_are_taken(fake, field, value):
         assert fake.post(path, {**body, field: value}).status in ((200, 429, 504) if field == "deadline_ms" else (200,))
 
 
+# ---- what can never fit ----
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"n": 3, "max_tokens": 60}])
+def test_a_prompt_too_long_to_reserve_is_told_how_long_it_may_be(fields):
+    """40 blocks of 16 tokens, which must hold the whole answer of each choice."""
+
+    def bound(reply, n):
+        assert (reply.status, reply.error["code"], reply.error["input_length"]) == (400, "context_length_exceeded", n)
+        assert "40" in reply.error["message"] and "reserved" in reply.error["message"]
+        return reply.error["max_allowed"]
+
+    with start_fake("--kv-blocks", "40") as server:
+        body = {**ids(500), "max_tokens": 100, "n": 2, "kv_reserve": True, **fields}
+        ask = lambda prompt, **more: server.post("/v1/completions", {**body, "prompt": prompt, **more})  # noqa: E731
+        most = bound(ask(body["prompt"]), 500)
+        assert ask(body["prompt"][:most]).status == 200
+        assert bound(ask(body["prompt"][: most + 1]), most + 1) == most
+        assert bound(ask([[1000], [1000] * 500]), 500) == most  # the second one of the list
+        assert bound(ask([1000], n=16, max_tokens=100), 1) == 0  # no prompt is short enough
+        server.wait_idle()
+
+
 # ---- best_of ----
 
 
@@ -231,26 +254,3 @@ def test_neither_keys_nor_salts_are_told_anywhere(tmp_path):
             assert complete(server, key, 5, cache_salt="pepper").status == 200
             told = server.ask("GET", "/metrics", headers=as_key(key)).body.decode() + server.log_text()
             assert "sk-" not in told and "pepper" not in told
-# ---- what can never fit ----
-
-
-@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"n": 3, "max_tokens": 60}])
-def test_a_prompt_too_long_to_reserve_is_told_how_long_it_may_be(fields):
-    """40 blocks of 16 tokens, which must hold the whole answer of each choice."""
-
-    def bound(reply, n):
-        assert (reply.status, reply.error["code"], reply.error["input_length"]) == (400, "context_length_exceeded", n)
-        assert "40" in reply.error["message"] and "reserved" in reply.error["message"]
-        return reply.error["max_allowed"]
-
-    with start_fake("--kv-blocks", "40") as server:
-        body = {**ids(500), "max_tokens": 100, "n": 2, "kv_reserve": True, **fields}
-        ask = lambda prompt, **more: server.post("/v1/completions", {**body, "prompt": prompt, **more})  # noqa: E731
-        most = bound(ask(body["prompt"]), 500)
-        assert ask(body["prompt"][:most]).status == 200
-        assert bound(ask(body["prompt"][: most + 1]), most + 1) == most
-        assert bound(ask([[1000], [1000] * 500]), 500) == most  # the second one of the list
-        assert bound(ask([1000], n=16, max_tokens=100), 1) == 0  # no prompt is short enough
-        server.wait_idle()
-
-

@@ -468,6 +468,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, keys_come_from_option_and_file);
+    tcase_add_test(t, a_byte_order_mark_and_crlf_are_no_part_of_a_key);
     tcase_add_test(t, a_key_file_that_would_leave_the_server_open_is_refused);
     tcase_add_test(t, without_keys_everyone_is_the_tenant_default);
     tcase_add_test(t, more_keys_than_allowed_are_refused_at_the_very_bound);
@@ -492,4 +493,3 @@ int main(void)
     suite_add_tcase(s, t);
     return run_suite(s);
 }
-    tcase_add_test(t, a_byte_order_mark_and_crlf_are_no_part_of_a_key);

@@ -240,8 +240,6 @@ END_TEST
 static void two_kinds(struct kv_layout *l, enum kv_dtype dtype)
 {
     struct kv_layer_shape shape[6];
-    struct kv_layout l;
-    struct kv_plan p;
     struct err e;
     for (int i = 0; i < 6; i++)
         shape[i] =
@@ -269,8 +267,6 @@ START_TEST(groups_with_windows_run_out_together_at_the_typical_length)
     ck_assert_uint_eq(p.n_frames[1], window * 2 * 5 / 4);
 }
 END_TEST
-
-/* ---- messages ---- */
 
 START_TEST(a_small_tier_has_a_slot_of_each_kind_or_is_refused_with_the_least_size)
 {
@@ -342,6 +338,8 @@ START_TEST(a_ram_tier_beyond_memory_is_refused_with_what_there_is)
                              "holds 0 blocks") != NULL);
 }
 END_TEST
+
+/* ---- messages ---- */
 
 struct conversation {
     const char *in, *out, *param; /* out NULL: refused, naming param */
@@ -423,10 +421,10 @@ int main(void)
     tcase_add_test(t, accepted_sockets_have_the_options_of_the_listener);
     tcase_add_test(t, kv_blocks_follow_option_need_and_memory);
     tcase_add_test(t, groups_with_windows_run_out_together_at_the_typical_length);
-    tcase_add_loop_test(t, conversations_are_normalised_or_refused_with_their_path, 0,
-                        sizeof(conversations) / sizeof(conversations[0]));
     tcase_add_test(t, a_small_tier_has_a_slot_of_each_kind_or_is_refused_with_the_least_size);
     tcase_add_test(t, a_ram_tier_beyond_memory_is_refused_with_what_there_is);
+    tcase_add_loop_test(t, conversations_are_normalised_or_refused_with_their_path, 0,
+                        sizeof(conversations) / sizeof(conversations[0]));
     suite_add_tcase(s, t);
     return run_suite(s);
 }
