@@ -99,18 +99,36 @@ static void view_seq(struct sched *s, struct seq_view *v, const struct seq *q)
     v->idle_ns = q->used_ns && s->now_ns > q->used_ns ? s->now_ns - q->used_ns : 0;
 }
 
+static bool is_asked_for(const struct sched_ask *a, const struct req *q)
+{
+    return !a->one_tenant || q->r->tenant == a->tenant;
+}
+
 static void view_sequences(struct sched *s, struct sched_ask *a)
 {
+    uint32_t n_live = 0, n_parked = 0, n_queued = 0;
     for (const struct req *q = s->active; q; q = q->next) {
-        for (uint32_t i = 0; i < q->r->n_choices; i++) {
-            if (q->seq[i].state != SEQ_DONE && takes(a))
+        for (uint32_t i = 0; i < q->r->n_choices && is_asked_for(a, q); i++) {
+            if (q->seq[i].state == SEQ_DONE)
+                continue;
+            n_live++;
+            n_parked += q->seq[i].state == SEQ_PARKED;
+            if (takes(a))
                 view_seq(s, next_seq(s, a, q), &q->seq[i]);
         }
     }
     for (const struct req *q = s->queue; q; q = q->next) {
+        if (!is_asked_for(a, q))
+            continue;
+        n_queued++;
         if (takes(a))
             next_seq(s, a, q)->state = VIEW_QUEUED;
     }
+    if (!a->one_tenant)
+        return;
+    a->view.n_running = n_live - n_parked;
+    a->view.n_parked = n_parked;
+    a->view.n_queued = n_queued;
 }
 
 /* ---- blocks ---- */

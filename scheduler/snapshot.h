@@ -105,6 +105,8 @@ struct sched_ask {
     uint64_t from; /* items to leave out before the first */
     uint32_t cap; /* items that fit */
     bool audit; /* also walk all invariants */
+    bool one_tenant; /* ASK_SEQUENCES: rows and counts of `tenant` only */
+    uint32_t tenant; /* slot */
     union {
         void *any;
         struct seq_view *seq;

@@ -116,8 +116,12 @@ static void format_sequences(struct question *q)
 void api_requests(struct exchange *ex)
 {
     uint64_t from;
-    if (!question_reply(ex->question) && read_from(ex, &from))
-        question_new(ex, ASK_SEQUENCES, MAX_SEQUENCES, format_sequences)->ask.from = from;
+    if (question_reply(ex->question) || !read_from(ex, &from))
+        return;
+    struct sched_ask *a = &question_new(ex, ASK_SEQUENCES, MAX_SEQUENCES, format_sequences)->ask;
+    a->from = from;
+    a->one_tenant = !ex->grant.admin;
+    a->tenant = ex->grant.tenant->slot;
 }
 
 /* ---- blocks ---- */

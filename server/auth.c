@@ -180,6 +180,7 @@ bool auth_check(struct auth *a, const char *authorization, const char *x_api_key
         if (known && take_use(a, p, t, g)) {
             g->policy = p;
             g->tenant = t;
+            g->admin = !p->has_admin || p->key[found - 1].admin;
             return true;
         }
         policy_unref(p);

@@ -27,6 +27,7 @@ struct auth_grant {
     struct policy *policy; /* a reference; NULL: none */
     const struct policy_tenant *tenant; /* of it */
     atomic_uint *uses; /* of its slot */
+    bool admin; /* may see what is others' */
 };
 
 void auth_init(struct auth *a, struct tenants *tenants);

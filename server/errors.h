@@ -15,7 +15,8 @@ enum http_fault {
     HTTP_METHOD = -103,
     HTTP_SLOW_REQUEST = -104,
     HTTP_MEDIA = -105,
-    HTTP_CONNECTIONS = -106
+    HTTP_CONNECTIONS = -106,
+    HTTP_FORBIDDEN = -107
 };
 
 struct problem {

@@ -210,6 +210,19 @@ static void find_route(struct exchange *ex, const char *url, enum method m)
     }
 }
 
+static void check_key(struct exchange *ex)
+{
+    const char *authorization = header(ex->conn, "Authorization");
+    const char *x_api_key = header(ex->conn, "X-Api-Key");
+    if (!auth_check(&ex->srv->auth, authorization, x_api_key, &ex->grant))
+        refuse(ex, HTTP_UNAUTHORIZED,
+               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
+    else if (ex->route->needs == NEEDS_ADMIN && !ex->grant.admin)
+        refuse(ex, HTTP_FORBIDDEN,
+               "this path shows everybody's requests: it needs a key with admin=true in the key "
+               "file");
+}
+
 static void check_phase(struct exchange *ex)
 {
     struct err e;
@@ -254,10 +267,8 @@ static void check_head(struct exchange *ex, const struct guard *g, const char *u
         return;
     }
     find_route(ex, url, method_of(method));
-    if (!ex->reply.set && ex->route->auth &&
-        !auth_check(&ex->srv->auth, header(c, "Authorization"), header(c, "X-Api-Key"), &ex->grant))
-        refuse(ex, HTTP_UNAUTHORIZED,
-               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
+    if (!ex->reply.set && ex->route->needs != NEEDS_NOTHING)
+        check_key(ex);
     if (!ex->reply.set)
         check_phase(ex);
     if (!ex->reply.set && ex->route->body)

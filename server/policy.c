@@ -10,13 +10,15 @@
 #include "base/nearest.h"
 
 enum where { K = 1, R = 2, B = K | R };
+enum type { INT, BOOL };
 
 static const struct word {
     const char *name;
     enum where where;
+    enum type type;
     int64_t min, max;
 } words[N_POLICY_WORDS] = {
-#define X(word, where, min, max, doc) {#word, where, min, max},
+#define X(word, where, type, min, max, doc) {#word, where, type, min, max},
 #include "server/policy.def"
 #undef X
 };
@@ -64,6 +66,16 @@ static enum status read_number(const struct word *w, const char *text, int64_t *
     return OK;
 }
 
+static enum status read_value(const struct word *w, const char *text, int64_t *out, struct err *e)
+{
+    if (w->type == INT)
+        return read_number(w, text, out, e);
+    *out = strcmp(text, "true") == 0;
+    if (*out || strcmp(text, "false") == 0)
+        return OK;
+    return err_set(e, ERR_INVALID, "%s must be true or false, not \"%.32s\"", w->name, text);
+}
+
 /* word=N into word[] and given[]. text is cut at its '='. */
 static enum status read_word(char *text, enum where where, int64_t *word, bool *given,
                              struct err *e)
@@ -79,7 +91,7 @@ static enum status read_word(char *text, enum where where, int64_t *word, bool *
         if (given[i])
             return err_set(e, ERR_INVALID, "%s is given twice", text);
         given[i] = true;
-        return read_number(&words[i], value, &word[i], e);
+        return read_value(&words[i], value, &word[i], e);
     }
     return unknown_word(text, where, e);
 }
@@ -161,11 +173,11 @@ static enum status read_words(char *text, struct line_words *w, struct err *e)
     return st;
 }
 
-static void add_key(struct policy *p, const char *text, uint32_t tenant)
+static void add_key(struct policy *p, const char *text, uint32_t tenant, bool admin)
 {
     p->key = mem_realloc(p->key, mem_mul(p->n_keys + 1, sizeof(*p->key)));
-    p->key[p->n_keys++] =
-        (struct policy_key){.text = mem_strdup(text), .len = strlen(text), .tenant = tenant};
+    p->key[p->n_keys++] = (struct policy_key){
+        .text = mem_strdup(text), .len = strlen(text), .tenant = tenant, .admin = admin};
 }
 
 /* The key's place; n_keys when it is new. */
@@ -175,6 +187,25 @@ static uint32_t find_key(const struct policy *p, const char *text)
     while (i < p->n_keys && strcmp(p->key[i].text, text) != 0)
         i++;
     return i;
+}
+
+/* The key of a line with its tenant. The file knows more of a key than the environment. */
+static enum status place_key(struct policy *p, const char *key, const struct policy_tenant *t,
+                             struct err *e)
+{
+    bool admin = t->word[POLICY_admin] != 0;
+    uint32_t i = find_key(p, key), tenant = (uint32_t)(t - p->tenant);
+    if (i < p->n_keys && p->tenant[p->key[i].tenant].line && p->key[i].tenant != tenant)
+        return err_set(e, ERR_INVALID, "the key stands on line %d with another name",
+                       p->tenant[p->key[i].tenant].line);
+    if (i == POLICY_MAX_KEYS)
+        return err_set(e, ERR_INVALID, "more than %d keys", POLICY_MAX_KEYS);
+    if (i == p->n_keys)
+        add_key(p, key, tenant, admin);
+    p->key[i].tenant = tenant;
+    p->key[i].admin = admin;
+    p->has_admin |= admin;
+    return OK;
 }
 
 static enum status read_line(struct policy *p, char *line, int no, struct err *e)
@@ -202,17 +233,7 @@ static enum status read_line(struct policy *p, char *line, int no, struct err *e
         memcpy(t->given, w.given, sizeof(w.given));
         t->limits = limits_of(w.word, w.given);
     }
-    uint32_t i = find_key(p, key), tenant = (uint32_t)(t - p->tenant);
-    if (i < p->n_keys && p->tenant[p->key[i].tenant].line && p->key[i].tenant != tenant)
-        return err_set(e, ERR_INVALID, "the key stands on line %d with another name",
-                       p->tenant[p->key[i].tenant].line);
-    if (i < p->n_keys)
-        p->key[i].tenant = tenant; /* the file knows more of it than the environment */
-    else if (p->n_keys == POLICY_MAX_KEYS)
-        return err_set(e, ERR_INVALID, "more than %d keys", POLICY_MAX_KEYS);
-    else
-        add_key(p, key, tenant);
-    return OK;
+    return place_key(p, key, t, e);
 }
 
 static enum status load_file(struct policy *p, const char *path, struct err *e)
@@ -306,7 +327,7 @@ enum status policy_load(const struct settings *set, struct policy **out, struct 
     struct policy_tenant *t = add_tenant(p, 'n', "default");
     snprintf(t->name, sizeof(t->name), "default");
     if (*set->api_key)
-        add_key(p, set->api_key, 0);
+        add_key(p, set->api_key, 0, true);
     enum status st = *set->api_key_file ? load_file(p, set->api_key_file, e) : OK;
     if (!st)
         st = load_routes(p, set, e);

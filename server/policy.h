@@ -23,7 +23,7 @@ enum {
 };
 
 enum policy_word {
-#define X(word, where, min, max, doc) POLICY_##word,
+#define X(word, where, type, min, max, doc) POLICY_##word,
 #include "server/policy.def"
 #undef X
     N_POLICY_WORDS
@@ -50,6 +50,7 @@ struct policy_key {
     char *text; /* owns */
     size_t len;
     uint32_t tenant; /* index */
+    bool admin; /* its word in the file; a key that is not there is one */
 };
 
 enum policy_route { ROUTE_CHAT, ROUTE_COMPLETIONS, N_POLICY_ROUTES };
@@ -61,11 +62,12 @@ struct policy {
     struct policy_tenant *tenant; /* owns [n_tenants]; 0 is "default" */
     uint32_t n_tenants;
     uint32_t n_live; /* tenants that someone can be */
+    bool has_admin; /* a key of the file is: others see their own requests only */
     struct limits all, route[N_POLICY_ROUTES];
 };
 
-/* inline_key: "" or a key of tenant "default". path: "" or the key file: `KEY [name=NAME] [word=N]...` a
- * line, blank lines and # comments skipped, as is a byte order mark. Lines of one name share a tenant, whose words stand on its
+/* inline_key: "" or a key of tenant "default". path: "" or the key file: `KEY [name=NAME] [word=VALUE]...`
+ * a line, blank lines and # comments skipped, as is a byte order mark. Lines of one name share a tenant, whose words stand on its
  * first line. Errors: ERR_IO; ERR_INVALID naming file, line and bound, never a key. A file without any
  * key is an error: it would leave the server open. */
 enum status policy_load(const struct settings *set, struct policy **out, struct err *e);

@@ -7,8 +7,8 @@
 #include "server/api.h"
 
 static const struct route routes[] = {
-#define X(method, path, handler, auth, model, body, label, doc)                                    \
-    {METHOD_##method, path, handler, auth, model, body, label, doc},
+#define X(method, path, handler, needs, model, body, label, doc)                                   \
+    {METHOD_##method, path, handler, NEEDS_##needs, model, body, label, doc},
 #include "server/routes.def"
 #undef X
 };

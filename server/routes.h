@@ -17,11 +17,14 @@ enum method {
     METHOD_OTHER
 };
 
+enum route_needs { NEEDS_NOTHING, NEEDS_KEY, NEEDS_ADMIN };
+
 struct route {
     enum method method; /* GET, POST, PUT or DELETE */
     const char *path;
     void (*handle)(struct exchange *ex);
-    bool auth, model, body;
+    enum route_needs needs;
+    bool model, body;
     const char *label;
     const char *doc;
 };

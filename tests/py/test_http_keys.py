@@ -162,6 +162,53 @@ def test_a_bad_key_file_at_the_start_is_one_line(tmp_path):
             pass
 
 
+# ---- who sees what is others' ----
+
+
+def rows(server, key):
+    reply = server.ask("GET", "/v1/requests", headers=as_key(key))
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+DEBUG = ["/debug/kv", "/debug/kv?audit=1", "/debug/journal", "/v1/debug/kv"]
+
+
+def test_where_a_key_is_admin_the_others_see_their_own_requests_only(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a\nsk-b name=b\nsk-ops name=ops admin=true\n")
+    options = ["--server.api_key_file", str(keys), "--sched.max_running", "2", "--sched.max_batch_tokens", "64"]
+    with start_fake(*options, environment={"MILLRACE_API_KEY": "sk-env"}) as server:
+        with server.raw() as a, server.raw() as b, server.raw() as waits:
+            for c, key, name in [(a, "sk-a", "of-a"), (b, "sk-b", "of-b"), (waits, "sk-b", "later-of-b")]:
+                body = {**ids(10), **ENDLESS, "stream": True}
+                c.request("POST", "/v1/completions", body, [*as_key(key), ("X-Request-Id", name)])
+                wait_for(lambda name=name: name in {row["id"] for row in rows(server, "sk-ops")["data"]}, name)
+            for key in ("sk-ops", "sk-env"):
+                told = rows(server, key)
+                assert {row["id"] for row in told["data"]} == {"of-a", "of-b", "later-of-b"}
+                assert (told["total"], told["running"], told["queued"]) == (3, 2, 1)
+                for path in DEBUG:
+                    assert server.ask("GET", path, headers=as_key(key)).status == 200
+            told = rows(server, "sk-a")
+            assert [(row["id"], row["tenant"]) for row in told["data"]] == [("of-a", "a")]
+            assert (told["total"], told["running"], told["queued"], told["parked"]) == (1, 1, 0, 0)
+            told = rows(server, "sk-b")
+            assert [row["id"] for row in told["data"]] == ["of-b", "later-of-b"]
+            assert (told["total"], told["running"], told["queued"]) == (2, 1, 1)
+            page = server.ask("GET", "/v1/requests?from=1", headers=as_key("sk-b")).json
+            assert [row["id"] for row in page["data"]] == ["later-of-b"] and page["next"] is None
+            for path in DEBUG:
+                reply = server.ask("GET", path, headers=as_key("sk-a"))
+                assert reply.status == 403 and reply.error["code"] == "admin_key_required"
+                assert reply.error["type"] == "permission_error" and "admin=true" in reply.error["message"]
+                assert server.ask("GET", path, headers=as_key("sk-none")).status == 401
+            keys.write_text("sk-a name=a\nsk-b name=b\n")
+            reload(server, 1)
+            assert {row["id"] for row in rows(server, "sk-a")["data"]} == {"of-a", "of-b", "later-of-b"}
+            assert server.ask("GET", "/debug/kv", headers=as_key("sk-b")).status == 200
+
+
 # ---- fields ----
 
 

@@ -114,6 +114,62 @@ START_TEST(pages_cover_every_row_once)
 }
 END_TEST
 
+START_TEST(one_tenant_is_told_nothing_of_the_others)
+{
+    enum { N = 12, MINE = 3, N_TENANTS = 6 };
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    struct tenant_set *set = mem_zalloc(sizeof(*set));
+    opt.limits.max_running = 6;
+    opt.limits.tenants = tenants_new(NS_PER_S, opt.limits.max_running, 0, 0);
+    set->n = N_TENANTS;
+    for (uint32_t i = 0; i < N_TENANTS; i++)
+        set->row[i] = (struct tenant_config){.weight = 1, .generation = i + 1};
+    tenants_publish(opt.limits.tenants, set);
+    rig_init(&g, &opt);
+    struct request *r[N];
+    struct seq_view v[2 * N];
+    atomic_uint n_done = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        r[i] = rig_random(&g, i + 1, 20, 50);
+        r[i]->tenant = i % 3 == 0 ? MINE : 5;
+        r[i]->n_choices = 1 + i % 2;
+        snprintf(r[i]->name, sizeof(r[i]->name), "%u", i);
+        rig_submit(&g, r[i]);
+    }
+    sched_turn(g.s);
+    g.s->limits.max_batch_tokens = 1; /* the answers are of one state of things */
+    struct sched_ask all = ask_for(ASK_SEQUENCES, v, 2 * N, &n_done);
+    sched_ask(g.s, &all);
+    snapshot_answer(g.s);
+    uint32_t n_rows = 0, n_queued = 0;
+    for (uint32_t i = 0; i < all.n; i++) {
+        n_rows += v[i].tenant == MINE;
+        n_queued += v[i].tenant == MINE && v[i].state == VIEW_QUEUED;
+    }
+    ck_assert(n_queued > 0 && n_rows > n_queued && n_rows < all.n);
+    for (uint64_t from = 0; from <= n_rows; from++) {
+        struct sched_ask a = ask_for(ASK_SEQUENCES, v, 2 * N, &n_done);
+        a.one_tenant = true;
+        a.tenant = MINE;
+        a.from = from;
+        sched_ask(g.s, &a);
+        snapshot_answer(g.s);
+        ck_assert_uint_eq(a.n_all, n_rows);
+        ck_assert_uint_eq(a.n, n_rows - from);
+        ck_assert_uint_eq(a.view.n_queued, n_queued);
+        ck_assert_uint_eq(a.view.n_running, n_rows - n_queued);
+        ck_assert_uint_eq(a.view.n_parked, 0);
+        for (uint32_t i = 0; i < a.n; i++)
+            ck_assert_uint_eq(v[i].tenant, MINE);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        request_unref(r[i]);
+    rig_release(&g);
+    tenants_free(opt.limits.tenants);
+}
+END_TEST
+
 START_TEST(blocks_are_those_in_use)
 {
     struct rig g;
@@ -331,6 +387,7 @@ int main(void)
     tcase_set_timeout(t, 0);
     tcase_add_test(t, sequences_tell_state_tokens_blocks_and_times);
     tcase_add_test(t, pages_cover_every_row_once);
+    tcase_add_test(t, one_tenant_is_told_nothing_of_the_others);
     tcase_add_test(t, blocks_are_those_in_use);
     tcase_add_test(t, parked_sequences_show_where_their_blocks_are);
     tcase_add_test(t, the_journal_comes_through_the_same_door);

@@ -218,6 +218,7 @@ static const struct {
     {"sk-secret priority=-32\n", "from -31 to 31"},
     {"sk-secret max_context=1\n", "from 2 to"},
     {"sk-secret tokens_per_minute=99999999999999999999\n", "tokens_per_minute"},
+    {"sk-secret admin=yes\n", "admin must be true or false, not \"yes\""},
     {"sk-secret weight=2 weight=3\n", "weight is given twice"},
     {"sk-secret name=a name=b\n", "name is given twice"},
     {"sk-secret name=\n", "name has 0 bytes"},
@@ -277,6 +278,45 @@ START_TEST(a_lone_key_bounds_no_priority_and_several_do)
 }
 END_TEST
 
+/* ---- who may see what is others' ---- */
+
+static bool is_admin(const char *key)
+{
+    struct auth_grant g = grant(key);
+    bool admin = g.admin;
+    auth_drop(&g);
+    return admin;
+}
+
+START_TEST(without_an_admin_key_all_see_everything)
+{
+    struct auth_grant g;
+    ck_assert_int_eq(auth_load(&auth, &set, &e), OK);
+    ck_assert(auth_check(&auth, NULL, NULL, &g) && g.admin);
+    auth_drop(&g);
+    must_load("sk-a name=a\nsk-b name=b admin=false\n");
+    ck_assert(is_admin("sk-a") && is_admin("sk-b"));
+    must_load("sk-a\n");
+    ck_assert(is_admin("sk-a"));
+}
+END_TEST
+
+START_TEST(once_a_key_is_admin_others_are_not)
+{
+    option("api_key", "sk-env");
+    must_load("sk-a name=a\nsk-ops name=ops admin=true\nsk-b\nsk-ops2 name=ops\n"
+              "sk-d name=default\n");
+    ck_assert(is_admin("sk-ops") && is_admin("sk-ops2"));
+    ck_assert(!is_admin("sk-a") && !is_admin("sk-b"));
+    ck_assert(is_admin("sk-env")); /* whoever can set it runs the server */
+    ck_assert(!is_admin("sk-d")); /* of the same name, but another key */
+    must_load("sk-env name=a\nsk-ops name=ops admin=true\n");
+    ck_assert(!is_admin("sk-env")); /* the file knows more of it */
+    must_load("sk-a name=a\n");
+    ck_assert(is_admin("sk-a")); /* no admin any more */
+}
+END_TEST
+
 /* ---- limits ---- */
 
 START_TEST(the_least_limit_is_in_force_and_says_where_it_comes_from)
@@ -313,6 +353,7 @@ static const struct {
     {"", "\"\" is no route"},
     {"chat max_inptu=1", "did you mean \"max_input\""},
     {"chat weight=1", "unknown word \"weight\""},
+    {"chat admin=true", "unknown word \"admin\""},
     {"chat name=1", "unknown word \"name\""},
     {"chat max_input=0", "from 1 to"},
 };
@@ -479,6 +520,8 @@ int main(void)
     tcase_add_test(t, a_key_without_a_name_is_shown_by_its_line_only);
     tcase_add_test(t, the_key_of_the_environment_is_the_tenant_default_unless_the_file_knows_it);
     tcase_add_test(t, a_lone_key_bounds_no_priority_and_several_do);
+    tcase_add_test(t, without_an_admin_key_all_see_everything);
+    tcase_add_test(t, once_a_key_is_admin_others_are_not);
     tcase_add_test(t, the_least_limit_is_in_force_and_says_where_it_comes_from);
     tcase_add_loop_test(t, a_bad_route_is_told_by_its_word, 0,
                         sizeof(bad_routes) / sizeof(bad_routes[0]));
