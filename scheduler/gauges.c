@@ -141,11 +141,18 @@ void gauges_step(struct sched *s)
     flush_gaps(s);
     if (!s->metrics)
         return;
-    metrics_add(s->metrics, METRIC_PROMPT_TOKENS, NULL, s->n_prompt_new);
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS_COMPUTED, NULL, s->n_prompt_new);
     metrics_add(s->metrics, METRIC_GENERATION_TOKENS, NULL, s->n_step_tokens);
     metrics_add(s->metrics, METRIC_RECOMPUTED_TOKENS, NULL, s->n_again);
     metrics_add(s->metrics, METRIC_ENGINE_STEPS, NULL, 1);
     metrics_observe(s->metrics, METRIC_ITERATION_TOKENS, NULL, s->batch.n_rows);
+}
+
+/* Once a request, when its prompt is done: what vLLM counts. */
+static void count_prompt(struct sched *s, const struct req *q)
+{
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS, NULL, q->r->n_prompt - q->r->fill);
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS_CACHED, NULL, q->n_cached);
 }
 
 void gauges_token(struct sched *s, struct seq *q)
@@ -153,9 +160,11 @@ void gauges_token(struct sched *s, struct seq *q)
     s->n_step_tokens++;
     if (!q->req->first_token_ns) {
         q->req->first_token_ns = s->now_ns;
-        if (s->metrics)
+        if (s->metrics) {
+            count_prompt(s, q->req);
             metrics_observe(s->metrics, METRIC_TIME_TO_FIRST_TOKEN, NULL,
                             seconds(q->req->r->arrive_ns, s->now_ns));
+        }
     }
     if (q->last_token_ns) {
         uint64_t gap = s->now_ns - q->last_token_ns;
@@ -197,6 +206,8 @@ void gauges_end(struct sched *s, const struct req *q, const struct err *e)
     struct metrics *m = s->metrics;
     if (!m)
         return;
+    if (!e && !q->first_token_ns)
+        count_prompt(s, q); /* a request without output */
     metrics_add(m, METRIC_REQUEST_SUCCESS, reason_name(q, e), 1);
     metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, NULL, q->r->n_prompt);
     metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, NULL, q->n_output);

@@ -73,7 +73,7 @@ def oversubscribe(options):
                     done = [request for request in runner.finished if not request.error]
                     rate = sum(request.tokens for request in done) / seconds
                     preempted = server.gauge("vllm:num_preemptions_total")
-                    computed = server.gauge("vllm:prompt_tokens_total") + server.gauge("millrace_recomputed_tokens_total")
+                    computed = server.gauge("millrace_prompt_tokens_computed_total") + server.gauge("millrace_recomputed_tokens_total")
                     again = server.gauge("millrace_recomputed_tokens_total")
             if ratio == 0.5:
                 fits = rate
@@ -128,9 +128,9 @@ def hits(options):
                 times[kind].append((requests[0].events[0] - requests[0].sent) * 1e3)
         new, cached = (load.percentile(times[kind], 0.5) for kind in ("new", "cached"))
         print(f"\n2,000-token prompt: first token after {new:.0f} ms, on a hit after {cached:.1f} ms: {new / cached:.0f}x (bar 20x)")
-        before = server.gauge("vllm:prompt_tokens_total")
+        before = server.gauge("millrace_prompt_tokens_computed_total")
         requests, seconds = streams_of(server, [load.completion(load.random_ids(2000, 999), 4, n) for n in range(64)])
-        computed = server.gauge("vllm:prompt_tokens_total") - before
+        computed = server.gauge("millrace_prompt_tokens_computed_total") - before
         firsts = [(request.events[0] - request.sent) * 1e3 for request in requests]
         read = sum(request.cached_tokens for request in requests)
         print(

@@ -52,6 +52,7 @@ START_TEST(the_names_dashboards_ask_for_are_there)
         "vllm:cache_config_info",
         "vllm:num_preemptions_total",
         "vllm:prompt_tokens_total",
+        "vllm:prompt_tokens_cached_total",
         "vllm:generation_tokens_total",
         "vllm:request_success_total",
         "vllm:time_to_first_token_seconds",

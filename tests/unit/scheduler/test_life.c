@@ -247,6 +247,50 @@ START_TEST(prompt_tokens_count_once_however_many_choices)
 }
 END_TEST
 
+/* As vLLM counts: all tokens of the prompt, the cached ones beside. */
+START_TEST(prompt_tokens_count_with_those_from_the_cache)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    struct metrics *m = metrics_new(metrics_table, metrics_table_n);
+    opt.metrics = m;
+    opt.prefix = true;
+    rig_init(&g, &opt);
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct request *r = rig_random(&g, 1, 50, 9); /* the same prompt */
+        rig_submit(&g, r);
+        rig_run(&g);
+        request_unref(r);
+        ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS, NULL), 50 * i);
+        ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS_CACHED, NULL), 48 * (i - 1));
+        ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS_COMPUTED, NULL),
+                            50 + 2 * (i - 1));
+    }
+    rig_release(&g);
+    metrics_free(m);
+}
+END_TEST
+
+START_TEST(a_request_without_output_counts_its_prompt_too)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    struct metrics *m = metrics_new(metrics_table, metrics_table_n);
+    opt.metrics = m;
+    opt.prefix = true;
+    rig_init(&g, &opt);
+    struct request *r = rig_random(&g, 1, 33, 0);
+    r->fill = true; /* its last token is none of the prefix */
+    rig_submit(&g, r);
+    rig_run(&g);
+    request_unref(r);
+    ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS, NULL), 32);
+    ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS_COMPUTED, NULL), 32);
+    rig_release(&g);
+    metrics_free(m);
+}
+END_TEST
+
 START_TEST(cancelled_while_queued_means_never_computed)
 {
     struct rig g;
@@ -264,7 +308,7 @@ START_TEST(cancelled_while_queued_means_never_computed)
     for (uint32_t i = 1; i < 50; i++)
         sched_cancel(g.s, r[i]);
     rig_run(&g);
-    ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS, NULL), 30);
+    ck_assert_double_eq(metrics_value(m, METRIC_PROMPT_TOKENS_COMPUTED, NULL), 30);
     ck_assert_double_eq(metrics_value(m, METRIC_GENERATION_TOKENS, NULL), 4);
     ck_assert_double_eq(metrics_value(m, METRIC_NUM_REQUESTS_WAITING, NULL), 0);
     ck_assert_double_eq(metrics_value(m, METRIC_REQUEST_SUCCESS, "abort"), 49);
@@ -676,6 +720,8 @@ int main(void)
     tcase_add_test(tc, cancel_takes_effect_within_one_step_in_every_state);
     tcase_add_test(tc, a_cancel_before_the_submit_counts);
     tcase_add_test(tc, prompt_tokens_count_once_however_many_choices);
+    tcase_add_test(tc, prompt_tokens_count_with_those_from_the_cache);
+    tcase_add_test(tc, a_request_without_output_counts_its_prompt_too);
     tcase_add_test(tc, cancelled_while_queued_means_never_computed);
     tcase_add_test(tc, two_thousand_requests_with_random_cancels_leave_nothing);
     tcase_add_test(tc, a_big_request_is_passed_a_bounded_number_of_times);
