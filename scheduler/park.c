@@ -117,9 +117,11 @@ void park_seq(struct sched *s, struct seq *q)
 void park_overflow(struct sched *s, struct seq *q)
 {
     uint32_t n_first = s->layout.n_slots, n_last = (q->n_tok - n_first) / 2;
+    n_last += s->fault == SCHED_FAULT_SINKS_LONG;
     uint32_t n_cut = q->n_tok - n_first - n_last;
+    uint32_t from = n_first + n_cut - (s->fault == SCHED_FAULT_SINKS_EARLY);
     CHECK(q->state == SEQ_LIVE && q->n_fly == 0);
-    memmove(q->tokens + n_first, q->tokens + n_first + n_cut, n_last * sizeof(int32_t));
+    memmove(q->tokens + n_first, q->tokens + from, n_last * sizeof(int32_t));
     q->n_tok -= n_cut;
     q->n_dropped += n_cut;
     kv_seq_park(s->kv, &q->kv);

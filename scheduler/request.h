@@ -47,8 +47,8 @@ struct request {
     uint32_t tenant; /* slot in struct tenants */
     atomic_uint *tenant_uses; /* borrows, or NULL: counted down when the request is freed */
     int32_t priority; /* lower first */
-    /* overflow=sinks: when the history reaches so many tokens (at least 4 blocks), its first block and the later half of the rest are kept, and the answer
-     * goes on; 0: it ends there */
+    /* overflow=sinks: when the history reaches so many tokens (at least 4 blocks), its first block and the
+     * later half (rounded down) of the rest are kept, and the answer goes on; 0: it ends there */
     uint32_t overflow_context;
     bool reserve; /* kv_reserve: starts only with its worst case of blocks promised to it */
     char *salt; /* owns: only requests of equal bytes share prefix blocks; NULL: shared by all */

@@ -40,6 +40,14 @@ enum {
     SCHED_LENGTHS = 24 /* buckets of output lengths, powers of two halved once */
 };
 
+/* Faults that tests of the tests plant. */
+enum sched_fault {
+    SCHED_NO_FAULT,
+    SCHED_FAULT_SINKS_LONG, /* an overflow keeps one token too many */
+    SCHED_FAULT_SINKS_EARLY, /* what an overflow keeps begins one token too early */
+    SCHED_N_FAULTS
+};
+
 /* Output lengths of requests that ended: what a running one will likely still take. */
 struct lengths {
     double weight[SCHED_LENGTHS]; /* decayed counts */
@@ -137,6 +145,7 @@ struct sched {
     uint32_t n_copies;
     double prefill_ns, prefill_rows; /* decayed sums over steps with prompt rows */
     struct cost cost;
+    enum sched_fault fault;
     char *text; /* owns: scratch of retire */
     char *text_scanned; /* owns: the same */
     uint32_t text_cap;

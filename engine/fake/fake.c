@@ -2,8 +2,8 @@
  *
  * A slot holds (position, token, chain) with chain_p = mix(chain_{p-1}, token_p). Per layer group a span
  * reads the slots of all positions that its rows see and checks that they form one chain: from position
- * 0 on in a group without a window, ending in the same tag in every group; at an output the whole history
- * is hashed again and compared with what was read. */
+ * 0 on in a group without a window, ending in the same tag in every group; at an output the history is
+ * hashed again (all of it, or what overflow=sinks leaves) and compared with what was read. */
 #include "engine/fake/fake.h"
 
 #include <stdarg.h>
@@ -226,6 +226,19 @@ static void check_shape(struct fake *f, const struct batch *b)
         CHECK(b->out[i].row < b->n_rows && (i == 0 || b->out[i].row > b->out[i - 1].row));
 }
 
+/* The tag of what n positions must hold. A longer history had its middle cut out (overflow=sinks): its
+ * first block and its latest tokens are left. */
+static uint64_t chain_left(const struct fake *f, const struct sample_job *job, uint32_t n)
+{
+    uint32_t n_first = job->n_history > n ? f->n_slots : n;
+    if (job->n_history < n || n < n_first)
+        return ~0ull;
+    uint64_t chain = fake_chain(job->history, n_first);
+    for (uint32_t i = job->n_history - (n - n_first); i < job->n_history; i++)
+        chain = fake_chain_next(chain, job->history[i]);
+    return chain;
+}
+
 static void run_out(struct fake *f, struct batch_out *o, const struct batch_span *s)
 {
     struct sample_job *job = &o->job;
@@ -235,7 +248,7 @@ static void run_out(struct fake *f, struct batch_out *o, const struct batch_span
         job->token = -1;
         return;
     }
-    if (job->n_history != pos + 1 || chain != fake_chain(job->history, job->n_history))
+    if (chain != chain_left(f, job, pos + 1))
         fake_wrong(f, "step %llu: output at position %u read another history",
                    (unsigned long long)f->n_steps, pos);
     if (f->o.logits_finite && !f->o.logits_finite(chain))
@@ -287,14 +300,20 @@ static void start_span(struct fake *f, struct batch_span *s, const int32_t *toke
     }
 }
 
-static enum status fake_submit(struct backend *be, struct batch *b, struct err *e)
+static void run_copy(struct fake *f, const struct fake_copy *c)
 {
-    struct fake *f = (struct fake *)be;
-    CHECK(!f->in_flight);
-    f->n_steps++;
-    check_shape(f, b);
-    if (f->watch)
-        f->watch(f->watch_arg, b);
+    if (fake_tier_writes(f, c->group, c->src) || fake_tier_writes(f, c->group, c->dst))
+        fake_wrong(f, "copy of block %u to %u of group %u, one of which is being loaded", c->src,
+                   c->dst, c->group);
+    for (uint32_t i = 0; i < f->n_slots; i++)
+        fake_block(f, c->group, c->dst)[i] = fake_block(f, c->group, c->src)[i];
+}
+
+static enum status run_step(struct fake *f, struct batch *b, struct err *e)
+{
+    for (uint32_t i = 0; i < f->n_copies; i++)
+        run_copy(f, &f->copy[i]);
+    f->n_copies = 0;
     if (f->n_fail)
         return fail_step(f, b, e);
     uint32_t next_out = 0;
@@ -308,17 +327,32 @@ static enum status fake_submit(struct backend *be, struct batch *b, struct err *
             run_out(f, &b->out[next_out], s);
     }
     advance_clock(f, b);
-    f->in_flight = b;
     return OK;
+}
+
+static enum status fake_submit(struct backend *be, struct batch *b, struct err *e)
+{
+    struct fake *f = (struct fake *)be;
+    enum status st = OK;
+    CHECK(!f->in_flight);
+    f->n_steps++;
+    check_shape(f, b);
+    if (f->watch)
+        f->watch(f->watch_arg, b);
+    if (!f->o.runs_late)
+        st = run_step(f, b, e);
+    f->in_flight = st == OK ? b : NULL;
+    return st;
 }
 
 static enum status fake_collect(struct backend *be, struct batch **b, struct err *e)
 {
-    (void)e;
     struct fake *f = (struct fake *)be;
+    if (f->meanwhile)
+        f->meanwhile(f->meanwhile_arg);
     *b = f->in_flight;
     f->in_flight = NULL;
-    return OK;
+    return *b && f->o.runs_late ? run_step(f, *b, e) : OK;
 }
 
 static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
@@ -328,11 +362,12 @@ static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t 
     if (group >= f->n_groups || src >= f->n_phys[group] || dst >= f->n_frames[group])
         return err_set(e, ERR_INTERNAL, "copy of block %u to %u of group %u, there are %u frames",
                        src, dst, group, f->n_frames[group < f->n_groups ? group : 0]);
-    if (fake_tier_writes(f, group, src) || fake_tier_writes(f, group, dst))
-        fake_wrong(f, "copy of block %u to %u of group %u, one of which is being loaded", src, dst,
-                   group);
-    for (uint32_t i = 0; i < f->n_slots; i++)
-        fake_block(f, group, dst)[i] = fake_block(f, group, src)[i];
+    const struct fake_copy copy = {group, src, dst};
+    CHECK(f->n_copies < f->max_copies);
+    if (f->o.runs_late)
+        f->copy[f->n_copies++] = copy;
+    else
+        run_copy(f, &copy);
     return OK;
 }
 
@@ -345,6 +380,7 @@ static void fake_close(struct backend *be)
         mem_free(f->job[i].early);
     mem_free(f->job);
     mem_free(f->done);
+    mem_free(f->copy);
     mem_free(f);
 }
 
@@ -369,6 +405,8 @@ static void make_memory(struct fake *f, const struct kv_arena *arena)
         for (uint32_t i = 0; i < f->n_phys[g]; i++)
             fake_poison(&f->be, g, i);
     }
+    f->max_copies = (f->be.limits.max_spans + 1) * KV_MAX_GROUPS;
+    f->copy = mem_zalloc(mem_mul(f->max_copies, sizeof(*f->copy)));
     f->job = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->job)));
     f->done = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->done)));
     for (uint32_t i = 0; i < f->o.max_jobs; i++)
@@ -433,4 +471,11 @@ void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct ba
     struct fake *f = (struct fake *)be;
     f->watch = watch;
     f->watch_arg = arg;
+}
+
+void fake_set_meanwhile(struct backend *be, void (*meanwhile)(void *arg), void *arg)
+{
+    struct fake *f = (struct fake *)be;
+    f->meanwhile = meanwhile;
+    f->meanwhile_arg = arg;
 }

@@ -37,6 +37,9 @@ struct fake_options {
         n_file[KV_MAX_GROUPS]; /* slots of the spill file; frames and RAM slots are the arena's */
     uint64_t
         first_step; /* number before the first step's: blocks of a run before have lower ones */
+    /* True: a step and its copies of blocks read and write when they are collected, not when they are
+     * submitted. */
+    bool runs_late;
     uint32_t max_jobs; /* copies in flight at most; 0 = no tier */
     /* False: a copy ends as soon as it is pushed. True: when fake_tier_finish says so. */
     bool tier_waits;
@@ -70,6 +73,8 @@ void fake_fail_reads(struct backend *be, uint32_t n);
 void fake_poison(struct backend *be, uint32_t group, uint32_t phys);
 /* Called at the start of each step, for tests that look at the batch. */
 void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct batch *b), void *arg);
+/* Called between a step's submit and its collect: what other threads do meanwhile. */
+void fake_set_meanwhile(struct backend *be, void (*meanwhile)(void *arg), void *arg);
 
 /* ---- the tier; be is a fake with max_jobs > 0 ---- */
 uint32_t fake_tier_room(const struct backend *be);

@@ -17,6 +17,10 @@ struct fake_job {
     struct fake_slot *early; /* owns [n_slots]: the source as it was at the start */
 };
 
+struct fake_copy {
+    uint32_t group, src, dst;
+};
+
 struct fake {
     struct backend be; /* first: struct backend * is cast back */
     struct fake_options o;
@@ -31,6 +35,10 @@ struct fake {
     struct batch *in_flight;
     void (*watch)(void *arg, const struct batch *b);
     void *watch_arg;
+    void (*meanwhile)(void *arg);
+    void *meanwhile_arg;
+    struct fake_copy *copy; /* owns [max_copies]: that the next step runs first (runs_late) */
+    uint32_t n_copies, max_copies;
     struct fake_job *job; /* owns [max_jobs]: in flight, oldest first */
     struct kv_done *done; /* owns [max_jobs]: ended, oldest first */
     uint32_t n_jobs, n_done;

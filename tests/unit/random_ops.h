@@ -7,7 +7,8 @@
  *   MILLRACE_RANDOM_STOP=<op>   ends the world before that operation (what comes after is left out)
  *   MILLRACE_RANDOM_SKIP=<from>-<to>,...   leaves these operations out (tests/unit/shrink_random.py
  *                               finds the most that can be left out while it still fails)
- *   MILLRACE_RANDOM_FAULT=<number>   plants a fault (enum kvc_fault), to see how one shows
+ *   MILLRACE_RANDOM_FAULT=<number>   plants a fault (enum kvc_fault; behind its last, enum sched_fault),
+ *                               to see how one shows
  * MILLRACE_RANDOM_OPS sets the number of operations of the run. */
 #ifndef TESTS_UNIT_RANDOM_OPS_H
 #define TESTS_UNIT_RANDOM_OPS_H
@@ -27,7 +28,7 @@
 enum {
     RANDOM_WORLD_OPS = 5000,
     RANDOM_FULL_WORLDS = 20, /* fewer are a look at single worlds: no planted faults, no counts */
-    RANDOM_MAX_COUNTS = 48
+    RANDOM_MAX_COUNTS = 64
 };
 
 struct random {
@@ -171,9 +172,14 @@ static inline void random_counts_open(const char *const *names, uint32_t n)
         random_counts->name[i] = names[i];
 }
 
+static inline void random_add(uint32_t i, uint64_t n)
+{
+    __atomic_fetch_add(&random_counts->n[i], n, __ATOMIC_RELAXED);
+}
+
 static inline void random_count(uint32_t i)
 {
-    __atomic_fetch_add(&random_counts->n[i], 1, __ATOMIC_RELAXED);
+    random_add(i, 1);
 }
 
 static inline uint32_t random_worlds(uint64_t n_ops_default)

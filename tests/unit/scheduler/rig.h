@@ -27,7 +27,8 @@ struct rig_options {
     uint32_t n_host[KV_MAX_GROUPS], n_file[KV_MAX_GROUPS]; /* slots of the tiers */
     bool prefix;
     const char *disk; /* folder of a disk prefix cache without a thread, or NULL */
-    uint64_t disk_bytes;
+    uint64_t disk_bytes, disk_deadline_ns;
+    const struct kv_named *named; /* whose blocks are pinned there, or NULL */
     uint32_t key_bits, max_jobs;
     struct sched_limits limits;
     struct fake_options fake;
@@ -108,8 +109,12 @@ static inline void rig_memory(struct rig *g, const struct rig_options *o, struct
 static inline void rig_disk(struct rig *g, const struct rig_options *o, struct sched_memory *memory)
 {
     struct err e;
-    const struct kv_disk_options disk = {
-        .layout = &g->layout, .path = o->disk, .max_bytes = o->disk_bytes, .max_jobs = 8};
+    const struct kv_disk_options disk = {.layout = &g->layout,
+                                         .path = o->disk,
+                                         .max_bytes = o->disk_bytes,
+                                         .named = o->named,
+                                         .deadline_ns = o->disk_deadline_ns,
+                                         .max_jobs = 8};
     if (!o->disk)
         return;
     ck_assert_msg(kv_disk_open(&disk, &g->disk, &e) == OK, "%s", e.text);

@@ -1,8 +1,12 @@
 /* Random operations on a scheduler over tiny pools against a naive reference that steps every choice
  * alone: submit, cancel, read or leave rings full, turn, end copies late, out of order, badly, fail steps
- * and reads, squeeze, clear the index, change limits. After every operation the scheduler and the cache
- * are audited, free frames and slots are poisoned, and no tag may be wrong. Now and then everything must
- * come to its end within a bound. */
+ * and reads, squeeze, clear the index, change limits; answers that go on beyond their context; prefixes
+ * that are filled, named, pinned and let go, on a disk whose files are written, evicted and damaged. Much of
+ * it also comes while a step is out. After every operation the scheduler and the cache are audited, free
+ * frames and slots are poisoned, and no tag may be wrong. Now and then everything must come to its end
+ * within a bound, or the scheduler stops with all under way and another one goes on. */
+#include <ftw.h>
+
 #include "tests/unit/scheduler/tag_world.h"
 
 #if defined(__has_feature)
@@ -16,20 +20,21 @@ enum { N_OPS = 20000, MOST_WORLDS = 5 }; /* one thread: nothing for that sanitiz
 enum { N_OPS = 1000000, MOST_WORLDS = 60 };
 #endif
 
-enum { N_FAULTS = 8 };
+enum { N_FAULTS = 10, SINKS_LONG = KVC_N_FAULTS - 1 + SCHED_FAULT_SINKS_LONG };
 
 static struct tag_world w;
 
 START_TEST(any_order_of_operations_gives_each_request_its_own_tokens_once)
 {
     tag_run_world(&w, random_env("MILLRACE_RANDOM_SEED", 1) + (uint64_t)_i,
-                  (enum kvc_fault)random_env("MILLRACE_RANDOM_FAULT", KVC_NO_FAULT));
+                  (uint32_t)random_env("MILLRACE_RANDOM_FAULT", KVC_NO_FAULT));
 }
 END_TEST
 
-/* Faults of the cache that a scheduler's load must bring to light; test_tag_pool.c has them all. */
+/* Faults of the cache that a scheduler's load must bring to light (test_tag_pool.c has them all), and of
+ * the scheduler. */
 static const struct {
-    enum kvc_fault fault;
+    uint32_t fault; /* as in struct tag_world */
     const char *name;
 } faults[N_FAULTS] = {{KVC_NO_FAULT, "none"},
                       {KVC_FAULT_NO_COW, "a missed copy-on-write"},
@@ -38,11 +43,13 @@ static const struct {
                       {KVC_FAULT_HIT_LENGTH, "an off-by-one in a hit"},
                       {KVC_FAULT_HIT_WINDOW, "a hit that takes too few window blocks"},
                       {KVC_FAULT_UNVERIFIED, "a hit by the key alone"},
-                      {KVC_FAULT_STALE_SLOT, "a copy that lacks what was written since"}};
+                      {KVC_FAULT_STALE_SLOT, "a copy that lacks what was written since"},
+                      {SINKS_LONG, "an overflow that keeps one token too many"},
+                      {SINKS_LONG + 1, "an overflow that keeps the wrong tokens"}};
 
 struct planted {
     uint64_t seed;
-    enum kvc_fault fault;
+    uint32_t fault;
 };
 
 static void run_planted(void *arg)
@@ -74,8 +81,18 @@ START_TEST(the_run_has_met_everything)
 }
 END_TEST
 
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
 int main(void)
 {
+    char folder[] = "/tmp/millrace-tag-XXXXXX";
+    if (!mkdtemp(folder))
+        return 1;
+    tag_folder = folder;
     random_counts_open(tag_names, N_TAG_COUNTS);
     Suite *suite = suite_create("scheduler/tag_random");
     TCase *tc = tcase_create("random");
@@ -89,5 +106,6 @@ int main(void)
     suite_add_tcase(suite, tc);
     int rc = run_suite(suite);
     random_counts_print("tag_random");
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return rc;
 }
