@@ -221,12 +221,14 @@ static inline void tag_disk_options(struct tag_world *w)
 }
 
 static inline void tag_meanwhile(void *arg);
+static inline void check_outputs(void *arg, const struct batch *b);
 
 /* A scheduler and what belongs to it: at the start, and after each stop. */
 static inline void tag_start(struct tag_world *w)
 {
     rig_init(&w->g, &w->opt);
     fake_set_meanwhile(w->g.be, tag_meanwhile, w);
+    fake_set_watch(w->g.be, check_outputs, w);
     w->g.s->kv->fault = w->fault < KVC_N_FAULTS ? (enum kvc_fault)w->fault : KVC_NO_FAULT;
     w->g.s->fault =
         w->fault < KVC_N_FAULTS ? SCHED_NO_FAULT : (enum sched_fault)(w->fault - KVC_N_FAULTS + 1);

@@ -562,6 +562,22 @@ static inline void check_cancels(struct tag_world *w)
     }
 }
 
+/* The sampler sees prompt and answer, whatever was cut out of what is computed. */
+static inline void check_outputs(void *arg, const struct batch *b)
+{
+    const struct tag_world *w = arg;
+    for (uint32_t i = 0; i < b->n_outs; i++) {
+        const struct sample_job *job = &b->out[i].job;
+        const struct seq *q = w->g.s->out_seq[i];
+        const struct request *r = q->req->r;
+        if (job->given >= 0)
+            continue;
+        MUST(job->n_history == r->n_prompt + q->n_out && job->n_prompt == r->n_prompt &&
+                 memcmp(job->history, r->prompt, r->n_prompt * sizeof(int32_t)) == 0,
+             "choice %u: %u tokens", q->choice, job->n_history);
+    }
+}
+
 /* What threads other than the engine's do while a step is out, and what the cache's books allow then. */
 static inline void tag_meanwhile(void *arg)
 {
