@@ -31,6 +31,7 @@ static inline void pins_done(struct sched_ask *a, void *arg)
     struct tag_world *w = arg;
     struct tag_name *t = &w->name[p->name];
     MUST(a->status == OK || (a->status == ERR_DRAINING && w->stopping), "%d", a->status);
+    w->n_pin_asks--;
     if (t->version == p->version)
         t->pinned = a->n_pin > 0;
     mem_free(p);
@@ -62,6 +63,7 @@ static inline void change_pins(struct tag_world *w, uint32_t name,
         random_count(DID_PIN);
     if (n_unpin)
         random_count(DID_UNPIN);
+    w->n_pin_asks++;
     sched_ask(w->g.s, &p->ask);
 }
 
@@ -94,9 +96,27 @@ static inline void name_delete(struct tag_world *w, uint32_t name)
     kv_named_prefix_free(old);
 }
 
+/* Keys that names pin, each once: equal ones stand at the same place of their chains. */
+static inline uint32_t count_pinned(const struct tag_world *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < N_NAMES; i++) {
+        for (uint32_t k = 0; k < w->name[i].n_keys; k++) {
+            bool again = false;
+            for (uint32_t j = 0; j < i; j++)
+                again |= k < w->name[j].n_keys &&
+                         memcmp(&w->name[j].key[k], &w->name[i].key[k], sizeof(struct kv_key)) == 0;
+            n += !again;
+        }
+    }
+    return n;
+}
+
 /* What is pinned and came to the disk stays there, unless bits flipped. */
 static inline void names_audit(struct tag_world *w)
 {
+    uint32_t n_pinned = kv_disk_stats(w->g.disk).n_pinned;
+    MUST(w->n_pin_asks > 0 || n_pinned == KV_MAX_GROUPS * count_pinned(w), "%u pinned", n_pinned);
     for (uint32_t i = 0; i < N_NAMES; i++) {
         struct tag_name *t = &w->name[i];
         for (uint32_t k = 0; t->pinned && k < t->n_keys; k++) {

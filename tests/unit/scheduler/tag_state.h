@@ -132,6 +132,7 @@ struct tag_world {
     char folder[80];
     struct kv_named *named; /* in memory: outlives the scheduler as files would */
     struct tag_name name[N_NAMES];
+    uint32_t n_pin_asks; /* changes of pins under way */
     struct kv_disk_stats disk_before;
     bool damages; /* bits of files flip */
 };
