@@ -3,54 +3,16 @@
 Written from the published descriptions of the model, not from millrace's code. Files may leave out which
 layers are global (every sixth is) and the RoPE base of the others (10,000).
 """
-import struct
-
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 
-import tokenizer_oracle
-from oracle_llama import compare, log_softmax, rms_norm, scaled_frequencies  # noqa: F401
+from oracle_llama import compare, log_softmax, read_hyperparameters, read_tensors, rms_norm, scaled_frequencies  # noqa: F401
 
 GLOBAL_EVERY, LOCAL_BASE = 6, 10000.0
 
 
-def read_tensors(path, start):
-    """{name: f32 array} of the directory at start. (The reader of gguf takes 12 s for Gemma's vocabulary.)"""
-    raw = np.memmap(path, np.uint8, "r")
-    n_tensors, = struct.unpack_from("<Q", raw, 8)
-    at, infos = start, []
-    for _ in range(n_tensors):
-        n, = struct.unpack_from("<Q", raw, at)
-        name = bytes(raw[at + 8:at + 8 + n]).decode()
-        at += 8 + n
-        n_dims, = struct.unpack_from("<I", raw, at)
-        dims = struct.unpack_from(f"<{n_dims}Q", raw, at + 4)
-        at += 4 + 8 * n_dims
-        kind, offset = struct.unpack_from("<IQ", raw, at)
-        at += 12
-        infos.append((name, dims, GGMLQuantizationType(kind), offset))
-    base = -(-at // 32) * 32
-    out = {}
-    for name, dims, kind, offset in infos:
-        weights, n_bytes = GGML_QUANT_SIZES[kind]
-        size = int(np.prod(dims)) // weights * n_bytes
-        data = raw[base + offset:base + offset + size]
-        if kind == GGMLQuantizationType.F32:
-            out[name] = data.view(np.float32).reshape(dims[::-1])
-        else:
-            rows = data.reshape(*dims[:0:-1], dims[0] // weights * n_bytes)
-            out[name] = dequantize(rows, kind).astype(np.float32)
-    return out
-
-
 class Model:
     def __init__(self, path):
-        values, end = {}, 24
-        for key, kind, raw in tokenizer_oracle.read_values(path):
-            end += 8 + len(key.encode()) + 4 + len(raw)
-            if key.startswith("gemma3."):
-                values[key[len("gemma3."):]] = tokenizer_oracle.decode_value(kind, raw)
+        values, end = read_hyperparameters(path, "gemma3")
         self.n_layer, self.d = values["block_count"], values["embedding_length"]
         self.n_head, self.n_kv = values["attention.head_count"], values["attention.head_count_kv"]
         self.head_dim = values["attention.key_length"]

@@ -79,13 +79,13 @@ def test_leaving_the_queue_costs_no_prefill(narrow):
     blocker = ask(narrow, True)
     blocker.head()
     blocker.chunk()
-    before = narrow.metric("vllm:prompt_tokens_total")
+    before = narrow.metric("millrace_prompt_tokens_computed_total")
     waiting = [ask(narrow, i % 2 == 0) for i in range(50)]
     narrow.wait_metric("vllm:num_requests_waiting", 50)
     for c in waiting[:49]:
         c.close()
     narrow.wait_metric("vllm:num_requests_waiting", 1)
-    assert narrow.metric("vllm:prompt_tokens_total") == before
+    assert narrow.metric("millrace_prompt_tokens_computed_total") == before
     blocker.close()
     waiting[49].close()
     narrow.wait_idle()

@@ -59,7 +59,7 @@ class Asked:
         self.threads[-1].start()
 
     def all(self):
-        """(name, reply) of each, first done first. They were the last to come, in the order of ask()."""
+        """(name, reply) of each, first done first. They came last, and one after the other where names differ."""
         for thread in self.threads:
             thread.join()
         text = self.server.ask("GET", "/debug/journal", headers=as_key("sk-probe")).body.decode()
@@ -249,10 +249,9 @@ def test_keys_that_all_wait_are_served_by_weight(tmp_path, weight):
         asked = Asked(server)
         with busy(server, "sk-x"):
             for i in range(n):
-                asked.ask("a", body(40, 4, first=100 + 50 * i), "sk-a")
-                asked.ask("b", body(40, 4, first=9000 + 50 * i), "sk-b")
-            wait_waiting(server, n, "a")
-            wait_waiting(server, n, "b")
+                for name, first in [("a", 100), ("b", 9000)]:
+                    asked.ask(name, body(40, 4, first=first + 50 * i), f"sk-{name}")
+                    wait_waiting(server, i + 1, name)
         order = [name for name, _ in asked.all()]
         half = order[: n if weight == 1 else n + n // 3]
         want = len(half) * weight / (weight + 1)

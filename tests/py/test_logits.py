@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGUFReader
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 import oracle_llama
 import tiny_llama
+import tokenizer_oracle
 
 TOOL = Path(os.environ["MILLRACE_BUILD"]) / "tests" / "logits_dump"
 SMOLLM2 = Path(os.environ["MILLRACE_TEST_DATA"]) / "models" / "smollm2-135m.gguf"
@@ -38,20 +37,11 @@ def smollm2():
 
 @functools.cache
 def tokenizer():
-    fields = GGUFReader(SMOLLM2).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    merges = [tuple(m.split(" ")) for m in fields["tokenizer.ggml.merges"].contents()]
-    tok = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
-    tok.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)])
-    control = [t for t, kind in zip(tokens, fields["tokenizer.ggml.token_type"].contents())
-               if kind == 3]
-    tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in control])
-    return tok
+    return tokenizer_oracle.build_oracle(tokenizer_oracle.Vocab(SMOLLM2))
 
 
 def encode(text):
-    return tokenizer().encode(text, add_special_tokens=False).ids
+    return tokenizer().encode_batch([text], True)[0]
 
 
 def golden_ids(text):

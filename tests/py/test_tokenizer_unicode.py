@@ -1,5 +1,6 @@
 """engine/text/unicode_tables.c holds the character classes of Hugging Face `tokenizers`, for every code point."""
 
+import os
 import pathlib
 import re
 import subprocess
