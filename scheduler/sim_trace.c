@@ -203,7 +203,7 @@ static enum status read_record(struct reader *r, struct str line, struct err *e)
 
 /* ---- access log ---- */
 
-/* The number behind " name=" in the line. */
+/* The number behind " name=" in the line, if it is below 1e12: milliseconds stay below 2^64 ns. */
 static bool number(struct str line, const char *name, double *out)
 {
     char key[32], digits[32];
@@ -217,8 +217,11 @@ static bool number(struct str line, const char *name, double *out)
         n++;
     memcpy(digits, at, n);
     digits[n] = 0;
-    *out = strtod(digits, NULL);
-    return n > 0 && *out < 1e15;
+    double value = strtod(digits, NULL);
+    if (n == 0 || value >= 1e12)
+        return false;
+    *out = value;
+    return true;
 }
 
 /* YYYY-MM-DDTHH:MM:SS.mmmZ somewhere before the message. */

@@ -368,6 +368,25 @@ START_TEST(access_lines_of_both_forms_are_read)
 }
 END_TEST
 
+START_TEST(times_that_no_clock_holds_are_as_if_not_there)
+{
+    static const char log[] =
+        "2026-11-30T10:00:02.500Z info  request id=a ip=1.2.3.4 POST /v1/completions status=200 "
+        "bytes=10 ms=1500.0 queue_ms=99999999999999999999999999999999.0 "
+        "ttft_ms=99999999999999.0 tokens_in=100 tokens_out=41 stream=1 end=ok\n"
+        "2026-11-30T10:00:03.500Z info  request id=b ip=1.2.3.4 POST /v1/completions status=200 "
+        "bytes=10 ms=99999999999999.0 queue_ms=1.0 ttft_ms=2.0 tokens_in=100 tokens_out=41\n";
+    struct sim_trace t;
+    struct err e;
+    ck_assert_msg(sim_trace_read(&t, STR_LIT(log), &e) == OK, "%s", e.text);
+    ck_assert_uint_eq(t.n_requests, 1);
+    ck_assert_uint_eq(t.n_skipped, 1);
+    ck_assert_uint_eq(t.queue->max_ns, 0);
+    ck_assert_uint_eq(t.first_token->n, 0);
+    sim_trace_release(&t);
+}
+END_TEST
+
 START_TEST(what_holds_no_request_is_refused)
 {
     static const char *const bad[] = {
@@ -420,6 +439,7 @@ int main(void)
     tcase_add_test(t, a_full_queue_refuses_and_what_never_fits_fails);
     tcase_add_test(t, a_recorded_run_simulates_to_the_times_it_had);
     tcase_add_test(t, access_lines_of_both_forms_are_read);
+    tcase_add_test(t, times_that_no_clock_holds_are_as_if_not_there);
     tcase_add_test(t, what_holds_no_request_is_refused);
     tcase_add_test(t, quantiles_are_within_a_sixtieth);
     suite_add_tcase(suite, t);
