@@ -767,18 +767,27 @@ const struct json *json_get(const struct json *v, const char *key)
 
 /* ---- writing ---- */
 
-static void add_escape(struct buf *out, uint8_t c)
+/* c is below U+10000. */
+static void add_escape(struct buf *out, uint32_t c)
 {
     static const char names[] = "\"\\bfnrt", values[] = "\"\\\b\f\n\r\t";
-    const char *value = c ? strchr(values, c) : NULL;
+    const char *value = c && c < 0x80 ? strchr(values, (int)c) : NULL;
     if (value) {
         buf_add_char(out, '\\');
         buf_add_char(out, names[value - values]);
     } else {
         static const char hex[] = "0123456789abcdef";
-        char text[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        char text[6] = {'\\',       'u', hex[c >> 12 & 15], hex[c >> 8 & 15], hex[c >> 4 & 15],
+                        hex[c & 15]};
         buf_add(out, text, sizeof(text));
     }
+}
+
+/* Line ends of Unicode above ASCII: they may stand in JSON as they are, but readers of event streams
+ * and logs that cut text by Unicode's rules would cut there. */
+static bool is_line_end(uint32_t c)
+{
+    return c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
 /* Bytes from the start of s that go out as they are. */
@@ -791,7 +800,7 @@ static size_t plain_len(struct str s)
         if (c < 0x20 || c == '"' || c == '\\')
             return i;
         int n = c < 0x80 ? 1 : utf8_decode((struct str){s.ptr + i, s.len - i}, &code_point);
-        if (n == 0)
+        if (n == 0 || (c >= 0x80 && is_line_end(code_point)))
             return i;
         i += (size_t)n;
     }
@@ -806,9 +815,10 @@ void json_add_escaped(struct buf *out, struct str s)
         s = (struct str){s.ptr + n, s.len - n};
         if (s.len == 0)
             return;
-        n = 1;
-        if ((uint8_t)s.ptr[0] < 0x80) {
-            add_escape(out, (uint8_t)s.ptr[0]);
+        uint32_t c;
+        n = (size_t)utf8_decode(s, &c);
+        if (n) {
+            add_escape(out, c);
         } else {
             buf_add(out, "\xEF\xBF\xBD", 3);
             n = (size_t)utf8_malformed_len(s);

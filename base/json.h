@@ -57,7 +57,8 @@ struct str json_key(const struct json *v); /* key of a member of an object */
 /* Member by exact key, or NULL. Linear. */
 const struct json *json_get(const struct json *v, const char *key);
 
-/* Writing: append to a buf. Malformed UTF-8 becomes U+FFFD; control characters are escaped. */
+/* Writing: append to a buf. Malformed UTF-8 becomes U+FFFD; control characters and all line ends of
+ * Unicode are escaped. */
 void json_add_string(struct buf *out, struct str s); /* with quotes */
 void json_add_escaped(struct buf *out, struct str s); /* without quotes */
 void json_add_double(struct buf *out, double x); /* shortest that reads back; null if not finite */
