@@ -56,7 +56,6 @@ void guard_header(struct guard *g, const char *name, size_t n_name, const char *
         g->n_host++;
     } else if (is(name, n_name, "Expect")) {
         g->expects_continue = is(value, n_value, "100-continue");
-        g->bad_expect = !g->expects_continue;
     }
 }
 

@@ -12,7 +12,6 @@
 struct guard {
     uint32_t n_length, n_encoding, n_host; /* headers seen */
     bool bad_name, bad_length, other_encoding, chunked, expects_continue;
-    bool bad_expect;
     uint64_t length; /* Content-Length; UINT64_MAX when absent */
 };
 

@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/str.h"
 #include "server/api.h"
 
 static const struct route routes[] = {
@@ -37,6 +39,19 @@ const char *method_label(enum method m)
 {
     static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "other"};
     return names[m];
+}
+
+/* A client that takes us for a proxy asks for http://HOST/PATH (RFC 9112, 3.2.2): the path counts. */
+static const char *path_of(const char *target)
+{
+    static const struct str schemes[] = {{"http://", 7}, {"https://", 8}};
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncasecmp(target, schemes[i].ptr, schemes[i].len) != 0)
+            continue;
+        const char *path = strchr(target + schemes[i].len, '/');
+        return path ? path : "/";
+    }
+    return target;
 }
 
 /* Collapses runs of slashes, drops the last one and a leading /v1. False when too long. */
@@ -82,7 +97,7 @@ const struct route *route_find(enum method m, const char *path, char *path_arg, 
 {
     char clean[MAX_PATH];
     allow[0] = path_arg[0] = 0;
-    if (!normalise(path, clean))
+    if (!normalise(path_of(path), clean))
         return NULL;
     enum method want = m == METHOD_HEAD ? METHOD_GET : m;
     for (size_t i = 0; i < N_ROUTES; i++) {

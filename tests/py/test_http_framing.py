@@ -201,7 +201,7 @@ def test_wrong_methods_and_paths(fake, method, path, status, allow):
 @pytest.mark.parametrize(
     "path",
     ["/v1/chat/completions", "/chat/completions", "/v1//chat/completions", "//v1/chat/completions/",
-     "/v1/chat/completions?api-version=1", "/v1/chat/completions/?a=b&c"],
+     "/v1/chat/completions?api-version=1", "/v1/chat/completions/?a=b&c", "http://localhost/v1/chat/completions"],
 )
 def test_slashes_are_normalised_and_queries_ignored(fake, path):
     assert fake.post(path, CHAT).status == 200

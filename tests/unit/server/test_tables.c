@@ -61,7 +61,8 @@ END_TEST
 
 START_TEST(every_route_is_found_in_all_spellings_of_its_path)
 {
-    static const char *const forms[] = {"%s", "/v1%s", "/%s", "%s/", "/v1/%s//"};
+    static const char *const forms[] = {
+        "%s", "/v1%s", "/%s", "%s/", "/v1/%s//", "http://localhost:8000/v1%s", "HTTPS://a%s"};
     for (size_t i = 0; route_at(i); i++) {
         const struct route *r = route_at(i);
         for (size_t k = 0; k < sizeof(forms) / sizeof(forms[0]); k++) {
