@@ -170,9 +170,8 @@ void lists_add_json(struct buf *out, const struct logprob_lists *a, const struct
     buf_add_c(out, "]}");
 }
 
-uint64_t token_n_chars(const struct tokenizer *tok, int32_t token)
+uint64_t count_chars(struct str s)
 {
-    struct str s = tokenizer_bytes(tok, token);
     uint64_t n = 0;
     for (size_t i = 0; i < s.len; i++)
         n += ((unsigned char)s.ptr[i] & 0xC0) != 0x80;

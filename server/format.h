@@ -23,8 +23,7 @@ void lists_release(struct logprob_lists *l);
 /* {"tokens":[...],...}: the members of a, then those of b (either may be NULL). */
 void lists_add_json(struct buf *out, const struct logprob_lists *a, const struct logprob_lists *b);
 
-/* Code points that begin in the text of a token. */
-uint64_t token_n_chars(const struct tokenizer *tok, int32_t token);
+uint64_t count_chars(struct str s); /* code points that begin there */
 
 void format_usage(struct buf *out, uint64_t n_prompt, uint64_t n_output, uint64_t n_cached);
 

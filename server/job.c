@@ -64,6 +64,7 @@ void job_free(struct job *j)
         buf_release(&j->choice[i].text);
         buf_release(&j->choice[i].logprobs);
         lists_release(&j->choice[i].lists);
+        held_release(&j->choice[i].held);
     }
     mem_free(j->prompt);
     mem_free(j->choice);
@@ -98,7 +99,9 @@ static void score_first_token(struct job *j, struct job_prompt *p)
     const struct tokenizer *tok = j->srv->model.tok;
     bool hidden = first.token == tokenizer_bos(tok) &&
                   !str_starts(buf_str(&p->echo), tokenizer_bytes(tok, first.token));
-    lists_add(&p->scores, tok, &first, false, hidden ? 0 : token_n_chars(tok, first.token));
+    p->at_start = true;
+    struct str shown = tokenizer_shown(tok, first.token, false, &p->at_start);
+    lists_add(&p->scores, tok, &first, false, hidden ? 0 : count_chars(shown));
     p->n_scored = 1;
 }
 
@@ -217,6 +220,8 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
         return;
     c->started = true;
     c->lists.n_chars = p->scores.n_chars;
+    if (j->logprobs && p->req->stops.n)
+        held_init(&c->held, j->srv->model.tok, p->req->skip_special);
     if (j->api == API_CHAT && j->stream) {
         begin_chunk(j, out, index);
         buf_add_c(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
@@ -236,72 +241,128 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
     }
 }
 
-/* A token that ended its choice: it adds nothing to the text unless it was asked for. */
-static bool is_end(const struct event *ev)
+/* A token that ended its choice and is not in the text: it was not asked for, or cannot be seen. */
+static bool is_hidden_end(const struct job *j, const struct request *r, const struct event *ev)
 {
-    return ev->reason == FINISH_STOP && ev->n_text == 0;
+    bool control = tokenizer_type(j->srv->model.tok, ev->token) == TOKEN_CONTROL;
+    return ev->reason == FINISH_STOP && (!r->include_stop || (r->skip_special && control));
 }
 
 /* An end token is scored in completions (scoring clients count on it), but is no content of a chat. */
-static bool is_scored(const struct job *j, const struct event *ev)
+static bool is_scored(const struct job *j, const struct request *r, const struct event *ev)
 {
     if (!j->logprobs || ev->token < 0)
         return false;
-    return j->api != API_CHAT || !is_end(ev);
+    return j->api != API_CHAT || !is_hidden_end(j, r, ev);
 }
 
 static uint64_t visible_chars(const struct job *j, const struct request *r, const struct event *ev)
 {
-    const struct tokenizer *tok = j->srv->model.tok;
-    if (is_end(ev) || (r->skip_special && tokenizer_type(tok, ev->token) == TOKEN_CONTROL))
+    bool at_start = false;
+    if (is_hidden_end(j, r, ev))
         return 0;
-    return token_n_chars(tok, ev->token);
+    return count_chars(tokenizer_shown(j->srv->model.tok, ev->token, r->skip_special, &at_start));
+}
+
+static void add_score(struct job *j, const struct request *r, struct choice *c,
+                      const struct event *ev)
+{
+    const struct tokenizer *tok = j->srv->model.tok;
+    if (j->api != API_CHAT) {
+        lists_add(&c->lists, tok, ev, true, visible_chars(j, r, ev));
+        return;
+    }
+    if (c->logprobs.len)
+        buf_add_char(&c->logprobs, ',');
+    format_chat_logprob(&c->logprobs, tok, ev);
+}
+
+static void add_held(struct job *j, const struct request *r, struct choice *c, bool all)
+{
+    const struct event *ev;
+    while ((ev = held_take(&c->held, all)))
+        add_score(j, r, c, ev);
+}
+
+/* The scores that are told with the text of this event. */
+static void add_scores(struct job *j, const struct request *r, struct choice *c,
+                       const struct event *ev)
+{
+    bool scored = is_scored(j, r, ev);
+    if (r->stops.n) {
+        held_add(&c->held, ev, ev->token >= 0 && !is_hidden_end(j, r, ev), scored);
+        add_held(j, r, c, false);
+    } else if (scored) {
+        add_score(j, r, c, ev);
+    }
+}
+
+static void clear_scores(struct choice *c)
+{
+    buf_clear(&c->logprobs);
+    lists_clear(&c->lists);
+}
+
+static bool has_scores(const struct choice *c)
+{
+    return c->logprobs.len || c->lists.n;
+}
+
+static void add_chunk(struct job *j, struct buf *out, uint32_t index, struct str text)
+{
+    struct choice *c = &j->choice[index];
+    bool chat = j->api == API_CHAT;
+    begin_chunk(j, out, index);
+    buf_add_c(out, chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
+    json_add_escaped(out, text);
+    buf_add_c(out, chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
+    if (!has_scores(c)) {
+        buf_add_c(out, "null");
+    } else if (chat) {
+        buf_add_c(out, "{\"content\":[");
+        buf_add_str(out, buf_str(&c->logprobs));
+        buf_add_c(out, "],\"refusal\":null}");
+    } else {
+        lists_add_json(out, &c->lists, NULL);
+    }
+    buf_add_c(out, ",\"finish_reason\":null");
+    end_chunk(j, out);
 }
 
 static void stream_token(struct job *j, struct buf *out, const struct request *r, uint32_t index,
                          const struct event *ev)
 {
-    bool scored = is_scored(j, ev);
     struct choice *c = &j->choice[index];
-    const struct tokenizer *tok = j->srv->model.tok;
     open_choice(j, out, index);
-    if (!ev->n_text && !scored)
-        return;
-    begin_chunk(j, out, index);
-    buf_add_c(out, j->api == API_CHAT ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
-    json_add_escaped(out, (struct str){event_text(ev), ev->n_text});
-    buf_add_c(out, j->api == API_CHAT ? "\"},\"logprobs\":" : "\",\"logprobs\":");
-    if (scored && j->api == API_CHAT) {
-        buf_add_c(out, "{\"content\":[");
-        format_chat_logprob(out, tok, ev);
-        buf_add_c(out, "],\"refusal\":null}");
-    } else if (scored) {
-        lists_clear(&c->lists);
-        lists_add(&c->lists, tok, ev, true, visible_chars(j, r, ev));
-        lists_add_json(out, &c->lists, NULL);
-    } else {
-        buf_add_c(out, "null");
+    if (j->logprobs) {
+        clear_scores(c);
+        add_scores(j, r, c, ev);
     }
-    buf_add_c(out, ",\"finish_reason\":null");
-    end_chunk(j, out);
+    if (ev->n_text || has_scores(c))
+        add_chunk(j, out, index, (struct str){event_text(ev), ev->n_text});
 }
 
 static void collect_token(struct job *j, const struct request *r, uint32_t index,
                           const struct event *ev)
 {
     struct choice *c = &j->choice[index];
-    const struct tokenizer *tok = j->srv->model.tok;
     open_choice(j, NULL, index);
     buf_add(&c->text, event_text(ev), ev->n_text);
-    if (!is_scored(j, ev))
-        return;
-    if (j->api == API_CHAT) {
-        if (c->logprobs.len)
-            buf_add_char(&c->logprobs, ',');
-        format_chat_logprob(&c->logprobs, tok, ev);
-    } else {
-        lists_add(&c->lists, tok, ev, true, visible_chars(j, r, ev));
-    }
+    if (j->logprobs)
+        add_scores(j, r, c, ev);
+}
+
+/* Held scores at the end of a choice: those of a stop string are dropped with its text. */
+static void end_scores(struct job *j, struct buf *out, const struct request *r, uint32_t index,
+                       const struct event *ev)
+{
+    struct choice *c = &j->choice[index];
+    if (j->stream)
+        clear_scores(c);
+    if (ev->stop_index < 0)
+        add_held(j, r, c, true);
+    if (j->stream && has_scores(c))
+        add_chunk(j, out, index, STR_LIT(""));
 }
 
 static void add_finish(struct buf *out, const struct choice *c)
@@ -311,14 +372,19 @@ static void add_finish(struct buf *out, const struct choice *c)
         buf_printf(out, ",\"dropped_tokens\":%u", c->n_dropped);
 }
 
-static void on_finish(struct job *j, struct buf *out, uint32_t index, const struct event *ev)
+static void on_finish(struct job *j, struct buf *out, const struct request *r, uint32_t index,
+                      const struct event *ev)
 {
     struct choice *c = &j->choice[index];
     c->finished = true;
     c->reason = (enum finish_reason)ev->reason;
     c->n_dropped = ev->n_dropped;
     open_choice(j, out, index);
-    if (!j->stream || c->reason == FINISH_ERROR || c->reason == FINISH_CANCEL)
+    if (c->reason == FINISH_ERROR || c->reason == FINISH_CANCEL)
+        return;
+    if (j->logprobs && r->stops.n)
+        end_scores(j, out, r, index, ev);
+    if (!j->stream)
         return;
     begin_chunk(j, out, index);
     buf_add_c(out, j->api == API_CHAT ? ",\"delta\":{}" : ",\"text\":\"\"");
@@ -331,8 +397,10 @@ static void on_prompt(struct job *j, struct job_prompt *p, const struct event *e
 {
     if (!j->echo || !j->logprobs || p->n_scored >= p->req->n_prompt)
         return;
+    const struct tokenizer *tok = j->srv->model.tok;
     p->n_scored++;
-    lists_add(&p->scores, j->srv->model.tok, ev, true, token_n_chars(j->srv->model.tok, ev->token));
+    struct str shown = tokenizer_shown(tok, ev->token, false, &p->at_start);
+    lists_add(&p->scores, tok, ev, true, count_chars(shown));
 }
 
 static void on_end(struct job *j, struct job_prompt *p, const struct event *ev)
@@ -373,7 +441,7 @@ static void on_event(struct job *j, uint32_t i_prompt, struct buf *out, const st
         on_prompt(j, p, ev);
         break;
     case EVENT_FINISH:
-        on_finish(j, out, index, ev);
+        on_finish(j, out, p->req, index, ev);
         break;
     case EVENT_END:
         on_end(j, p, ev);

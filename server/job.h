@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "scheduler/request.h"
 #include "server/fields.h"
+#include "server/held.h"
 
 struct exchange;
 struct server;
@@ -31,8 +32,9 @@ struct choice {
     uint32_t n_tokens;
     double sum_logprob; /* of its tokens, when the best of several are looked for */
     struct buf text; /* not streaming: the whole text */
-    struct buf logprobs; /* chat, not streaming: array members */
-    struct logprob_lists lists; /* completions */
+    struct buf logprobs; /* chat: array members, of the whole answer or of a chunk */
+    struct logprob_lists lists; /* completions: the same */
+    struct held held; /* with stop strings: scores that wait for their text */
 };
 
 struct job_prompt {
@@ -40,6 +42,7 @@ struct job_prompt {
     struct buf echo; /* text of the prompt when it is echoed */
     struct logprob_lists scores; /* of the prompt, with echo and logprobs */
     uint32_t n_scored; /* prompt tokens in scores */
+    bool at_start; /* the next of them begins a fragment, see tokenizer_shown */
     uint32_t n_read_bytes; /* of the ring, since the scheduler was last told */
     bool ended;
 };

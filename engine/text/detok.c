@@ -13,10 +13,10 @@ static bool is_added(enum token_type type)
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED;
 }
 
-/* The bytes that token adds. *at_start: the token is the first one of a fragment, where encoding
- * put a space in front (SentencePiece-style with space prefix); added tokens part fragments. */
-static struct str next_bytes(const struct tokenizer *t, int32_t token, bool skip_special,
-                             bool *at_start)
+/* Encoding puts a space in front of a fragment in SentencePiece-style vocabularies with space prefix;
+ * added tokens part fragments. */
+struct str tokenizer_shown(const struct tokenizer *t, int32_t token, bool skip_special,
+                           bool *at_start)
 {
     enum token_type type = tokenizer_type(t, token);
     struct str s = tokenizer_bytes(t, token);
@@ -39,7 +39,7 @@ enum status tokenizer_decode(const struct tokenizer *t, const int32_t *id, uint3
             return err_set(e, ERR_INVALID, "token %d is not in the vocabulary of %u tokens", id[i],
                            t->n_vocab);
         }
-        buf_add_str(&raw, next_bytes(t, id[i], skip_special, &at_start));
+        buf_add_str(&raw, tokenizer_shown(t, id[i], skip_special, &at_start));
     }
     utf8_add_lossy(out, buf_str(&raw));
     buf_release(&raw);
@@ -101,7 +101,7 @@ static uint32_t push_byte(struct detok *d, char byte, char *out)
 uint32_t detok_push(struct detok *d, int32_t token, char *out, uint32_t out_cap)
 {
     CHECK(out_cap >= detok_bound(d->tok));
-    struct str s = next_bytes(d->tok, token, d->skip_special, &d->at_start);
+    struct str s = tokenizer_shown(d->tok, token, d->skip_special, &d->at_start);
     uint32_t n_out = 0;
     for (size_t i = 0; i < s.len; i++) {
         if (d->n_held == 0 && (uint8_t)s.ptr[i] < 0x80)

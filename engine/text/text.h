@@ -28,7 +28,7 @@ enum token_type {
 struct tokenizer;
 
 /* Reads tokenizer.ggml.* of the file; copies what it keeps except token texts, which borrow from
- * the mapping (the gguf must outlive it). Errors: ERR_UNSUPPORTED naming an unknown model or pre,
+ * its head (the gguf must outlive it). Errors: ERR_UNSUPPORTED naming an unknown model or pre,
  * ERR_FORMAT. */
 enum status tokenizer_new(const struct gguf *g, struct tokenizer **out, struct err *e);
 void tokenizer_free(struct tokenizer *t);
@@ -47,6 +47,11 @@ struct str tokenizer_text(const struct tokenizer *t, int32_t token);
 /* The bytes the token stands for in output: byte-level decoded, U+2581 as a space, byte tokens as
  * their byte; control tokens give their text. Borrows. */
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t token);
+/* Of them, those that decoding shows: none of a control token with skip_special; without the space
+ * that encoding put in front of a fragment. *at_start: a fragment begins here (true at first; set for
+ * the next token). Borrows. */
+struct str tokenizer_shown(const struct tokenizer *t, int32_t token, bool skip_special,
+                           bool *at_start);
 
 struct tokens {
     int32_t *id; /* owns (mem_free) */

@@ -237,6 +237,15 @@ def test_stream_options_without_stream_are_ignored(fake):
     assert "usage" in fake.chat(stream_options={"include_usage": True}).json
 
 
+def test_no_line_end_of_unicode_stands_in_an_event(real):
+    prompt = "a\u2028b\u2029c\u0085d"
+    fields = {"prompt": prompt, "echo": True, "max_tokens": 1, "temperature": 0, "stream": True}
+    reply = real.post("/v1/completions", fields)
+    lines = [line for line in reply.body.decode().splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert "".join(e["choices"][0]["text"] for e in reply.events()).startswith(prompt)
+
+
 # ---- stops ----
 
 
@@ -315,6 +324,38 @@ def test_G085_bytes_are_the_text(real):
             assert len(tops) == 5 and tops == sorted(tops, reverse=True)
             assert e["logprob"] == tops[0]  # greedy: the very same digits
         assert stream(real, **fields).logprobs[0] == entries
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, "/v1/completions"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_tokens_of_a_stop_string_are_not_scored(real, path, kept):
+    chat = path == CHAT_PATH
+    fields = {"logprobs": True} if chat else {"logprobs": 0, "prompt": "1, 2, 3, 4,", "max_tokens": 16}
+    body = {**CHAT, "max_tokens": 200, **fields}
+
+    def scores(choice):
+        if not chat:
+            return choice["logprobs"]["tokens"]
+        return [bytes(e["bytes"]).decode() for e in choice["logprobs"]["content"]]
+
+    tokens = scores(real.post(path, body).json["choices"][0])
+    whole = "".join(tokens)
+    stops = ["".join(tokens[2:5]), tokens[3][-1] + tokens[4] + tokens[5][:1], "".join(tokens[-3:]) + "never", whole[0]]
+    for stop in stops:
+        extra = {"stop": [stop], "include_stop_str_in_output": kept}
+        reply = real.post(path, {**body, **extra})
+        text = text_of(reply)
+        cut = whole.find(stop)
+        assert text == (whole if cut < 0 else whole[: cut + len(stop) * kept])
+        told = scores(reply.json["choices"][0])
+        assert told == tokens[: len(told)]
+        assert "".join(told).startswith(text) and len("".join(told[:-1])) < max(len(text), 1)
+        s = stream(real, path, **body, **extra)
+        assert s.text == [text]
+        if chat:
+            assert s.logprobs[0] == reply.json["choices"][0]["logprobs"]["content"]
+        else:
+            assert sum((part["tokens"] for part in s.logprobs[0]), []) == told
 
 
 def test_G085_text_offsets_count_characters(real):

@@ -36,3 +36,11 @@ def test_the_first_space_of_the_output_stays(server, stream):
     else:
         text = reply.json["choices"][0]["text"]
     assert text == " go go"
+
+
+def test_offsets_count_from_the_text_that_is_echoed(server):
+    body = {"prompt": "go go", "max_tokens": 1, "temperature": 0, "logit_bias": {str(WORD): 100}, "echo": True,
+            "logprobs": 0}
+    choice = server.post("/v1/completions", body).json["choices"][0]
+    assert choice["text"] == "go go go" and choice["logprobs"]["tokens"] == [*" go go", " go"]
+    assert choice["logprobs"]["text_offset"] == [0, 0, 1, 2, 3, 4, 5]
