@@ -305,10 +305,12 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
         return send_reply(ex);
     }
     check_head(ex, &g, url, method);
-    /* A small body is read to its end, so that the connection lives on; a large one, or one that
-     * waits for 100 Continue, is answered before it comes. */
-    bool large = g.length != UINT64_MAX && g.length > SMALL_BODY_BYTES;
-    if (ex->reply.set && (g.chunked || g.length != UINT64_MAX) && (large || g.expects_continue)) {
+    /* Many clients read no answer before they have sent all, and closing on them loses it: the body is
+     * read to its end, and the connection lives on. One that is far too large, or that waits for
+     * 100 Continue, is answered before it comes. */
+    uint64_t most = ex->srv->set->server_max_body;
+    bool sized = g.length != UINT64_MAX, large = sized && g.length > SWALLOW_FACTOR * most;
+    if (ex->reply.set && (g.chunked || sized) && (large || g.expects_continue)) {
         ex->close = true;
         return send_reply(ex);
     }

@@ -10,8 +10,7 @@ enum {
     MAX_BIAS = 4096, /* entries of logit_bias */
     HEADER_POOL_BYTES = 8192, /* libmicrohttpd's memory of a connection: bounds a request's head */
     OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
-    SMALL_BODY_BYTES = 64 << 10, /* refused requests with no more than this are read to their end */
-    SWALLOW_FACTOR = 4, /* a chunked body may pass the limit so many times before it is cut */
+    SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
     DEFAULT_COMPLETION_TOKENS = 16,
     OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */
     TAKE_BYTES = 64 << 10 /* output formatted in one go for a stream */
