@@ -12,6 +12,11 @@
 #define OUTLIER                                                                                    \
     8.0 /* a step slower than this times the model counts as so much: a stopped process */
 
+#define OVER_QUANTILE 0.95
+#define OVER_RATE 0.04 /* a step moves the quantile by at most so much */
+#define MOST_OVER 1.5
+#define NO_WAVER 2.0 /* slower than this times the model: it is the model that is wrong */
+
 /* Sums of all buckets, the ridge added: n_terms equations, the right side in the last column. */
 static void gather(const struct cost *c, int n_terms, double m[COST_TERMS][COST_TERMS + 1])
 {
@@ -68,6 +73,8 @@ static void solve(struct cost *c)
 void cost_init(struct cost *c, uint64_t target_ns, uint32_t prior_rows)
 {
     memset(c, 0, sizeof(*c));
+    c->target_ns = (double)target_ns;
+    c->over = 1;
     c->prior[1] = (double)target_ns / NS_UNIT * ROWS_UNIT / (double)(prior_rows ? prior_rows : 1);
     solve(c);
 }
@@ -82,11 +89,28 @@ static int bucket_of(uint32_t n_rows)
     return k;
 }
 
+/* Follows the quantile: up where a step took longer, down a little where it did not. Short steps waver in another
+ * way and need no bound. */
+static void note_over(struct cost *c, double foreseen_ns, double took_ns)
+{
+    if (foreseen_ns < c->target_ns / 2 || took_ns > NO_WAVER * foreseen_ns)
+        return;
+    c->over += OVER_RATE * (took_ns > c->over * foreseen_ns ? OVER_QUANTILE : OVER_QUANTILE - 1);
+    c->over = c->over < 1 ? 1 : c->over > MOST_OVER ? MOST_OVER : c->over;
+}
+
+double cost_budget_ns(const struct cost *c)
+{
+    return c->target_ns / c->over;
+}
+
 void cost_observe(struct cost *c, uint32_t n_rows, uint64_t kv_read, uint64_t took_ns)
 {
     int k = bucket_of(n_rows);
     double y = (double)took_ns / NS_UNIT;
-    double most = cost_step_ns(c, n_rows, kv_read) / NS_UNIT * OUTLIER;
+    double foreseen = cost_step_ns(c, n_rows, kv_read);
+    double most = foreseen / NS_UNIT * OUTLIER;
+    note_over(c, foreseen, (double)took_ns);
     if (c->bucket[k].xx[0][0] > 0 && y > most)
         y = most;
     double x[COST_TERMS] = {1, n_rows / ROWS_UNIT, (double)kv_read / KV_UNIT};

@@ -231,7 +231,7 @@ void plan_step(struct sched *s)
     s->n_prompt_rows = s->n_prompt_new = s->n_again = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,
                           .n_outs = s->max_outs,
-                          .ns = (double)s->target_ns,
+                          .ns = cost_budget_ns(&s->cost),
                           .unlimited = s->n_running == 1 && s->n_parked == 0 &&
                                        tenants_n_queued(s->tenants) == 0};
     plan_decodes(s, &left);

@@ -49,8 +49,8 @@ def ask_all(server, bodies):
         return list(pool.map(lambda b: server.post("/v1/completions", b), bodies))
 
 
-# 16 requests of 14 to 20 blocks: four or five fit the arena of 64 blocks.
-CROWD = [body(tokens(i, 160 + 12 * (i % 7)), max_tokens=64 + 4 * (i % 5)) for i in range(16)]
+# 12 requests of 14 to 20 blocks: four or five fit the arena of 64 blocks.
+CROWD = [body(tokens(i, 160 + 12 * (i % 7)), max_tokens=64 + 4 * (i % 5)) for i in range(12)]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_crowd_beyond_the_arena_loses_nothing_and_changes_nothing(alone, tmp_p
 def test_neighbours_change_no_bit(alone):
     """G020"""
     with start_real("--sched.chunk_max", "48") as server:
-        others = [body(tokens(1000 + i, 20 + 17 * i % 300), 40) for i in range(31)]
+        others = [body(tokens(1000 + i, 20 + 17 * i % 300), 24) for i in range(28)]
         replies = ask_all(server, CROWD[:4] + others)
     assert [answer(r) for r in replies[:4]] == alone[:4]
 

@@ -104,6 +104,44 @@ START_TEST(wild_times_never_give_a_negative_or_endless_cost)
 }
 END_TEST
 
+/* Share of steps of 100 rows that take longer than the target, when each is planned as the model says. */
+static double late_steps(double waver)
+{
+    enum { LEARN = 200, N = 2000 };
+    struct cost c;
+    uint32_t n_late = 0;
+    srand(7);
+    cost_init(&c, 200 * NS_PER_MS, 64);
+    for (uint32_t i = 0; i < LEARN + N; i++) {
+        uint32_t n_rows = cost_rows(&c, cost_budget_ns(&c) - c.base_ns, 0);
+        uint64_t kv = cost_kv_read(0, n_rows);
+        double times = 1 - waver + 2 * waver * rand() / RAND_MAX;
+        uint64_t took = (uint64_t)((double)line(n_rows, kv) * times);
+        n_late += i >= LEARN && took > 201 * NS_PER_MS;
+        cost_observe(&c, n_rows, kv, took);
+    }
+    return (double)n_late / N;
+}
+
+START_TEST(on_a_wavering_machine_few_steps_take_longer_than_their_target)
+{
+    ck_assert_double_lt(late_steps(0.2), 0.1);
+    ck_assert_double_eq(late_steps(0), 0);
+}
+END_TEST
+
+START_TEST(an_exact_model_gives_all_of_the_target)
+{
+    struct cost c;
+    cost_init(&c, 200 * NS_PER_MS, 64);
+    for (uint32_t i = 0; i < 500; i++)
+        cost_observe(&c, 300, 0, (uint64_t)(cost_step_ns(&c, 300, 0) * (i % 2 ? 0.999 : 1)));
+    ck_assert_double_le(c.over, 1.05);
+    cost_observe(&c, 300, 0, 3600 * NS_PER_S);
+    ck_assert_double_le(c.over, 1.05);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scheduler/cost");
@@ -114,6 +152,8 @@ int main(void)
     tcase_add_test(tc, rows_that_fit_keep_within_what_is_left);
     tcase_add_test(tc, a_stopped_process_does_not_blow_the_model_up);
     tcase_add_test(tc, wild_times_never_give_a_negative_or_endless_cost);
+    tcase_add_test(tc, on_a_wavering_machine_few_steps_take_longer_than_their_target);
+    tcase_add_test(tc, an_exact_model_gives_all_of_the_target);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
 }

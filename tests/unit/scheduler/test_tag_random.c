@@ -17,7 +17,7 @@
 #ifdef __SANITIZE_THREAD__
 enum { N_OPS = 20000, MOST_WORLDS = 5 }; /* one thread: nothing for that sanitizer to see */
 #else
-enum { N_OPS = 1000000, MOST_WORLDS = 60 };
+enum { N_OPS = 1000000, MOST_WORLDS = 40 };
 #endif
 
 enum { N_FAULTS = 10, SINKS_LONG = KVC_N_FAULTS - 1 + SCHED_FAULT_SINKS_LONG };
