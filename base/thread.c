@@ -24,16 +24,43 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* What the limit of the main thread's stack (ulimit -s) or another libc would make of it may be far less.
+ * Only what is used is taken from memory. */
+enum { STACK_BYTES = 8 << 20 };
+
+/* Signals stay with the thread that expects them, but for those that a thread's own instruction raises: blocked,
+ * they could have no handler. */
+static void block_signals(sigset_t *old)
+{
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t set;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        sigdelset(&set, own[i]);
+    pthread_sigmask(SIG_SETMASK, &set, old);
+}
+
+static int start(pthread_t *id, struct start *s)
+{
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc)
+        return rc;
+    rc = pthread_attr_setstacksize(&attr, STACK_BYTES);
+    if (!rc)
+        rc = pthread_create(id, &attr, run, s);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
 enum status thread_start(struct thread *t, const char *name, void (*fn)(void *), void *arg,
                          struct err *e)
 {
-    sigset_t all, old;
+    sigset_t old;
     struct start *s = mem_alloc(sizeof(*s));
     *s = (struct start){fn, arg};
-    sigfillset(&all);
-    /* The new thread inherits the mask: signals stay with the thread that expects them. */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&t->id, NULL, run, s);
+    block_signals(&old); /* the new thread inherits the mask */
+    int rc = start(&t->id, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc) {
         mem_free(s);

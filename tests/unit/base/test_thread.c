@@ -15,7 +15,7 @@
 #include "tests/unit/run_suite.h"
 
 struct seen {
-    bool signals_blocked;
+    bool signals_blocked, faults_blocked;
     int n;
     struct mutex lock;
 };
@@ -26,6 +26,7 @@ static void look(void *arg)
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     s->signals_blocked = sigismember(&mask, SIGTERM) && sigismember(&mask, SIGINT);
+    s->faults_blocked = sigismember(&mask, SIGBUS) || sigismember(&mask, SIGSEGV);
 }
 
 START_TEST(a_thread_runs_with_signals_blocked_and_the_caller_keeps_its_mask)
@@ -38,9 +39,33 @@ START_TEST(a_thread_runs_with_signals_blocked_and_the_caller_keeps_its_mask)
     thread_join(&t);
     ck_assert(!t.running);
     thread_join(&t); /* a second time is nothing */
-    ck_assert(seen.signals_blocked);
+    ck_assert(seen.signals_blocked && !seen.faults_blocked);
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     ck_assert(!sigismember(&mask, SIGTERM));
+}
+END_TEST
+
+static void use_a_mebibyte(void *arg)
+{
+    volatile char used[1 << 20];
+    for (size_t i = 0; i < sizeof(used); i += 1024)
+        used[i] = 1;
+    *(bool *)arg = used[0] != 0;
+}
+
+/* The default is what ulimit -s said when the process began. */
+START_TEST(a_thread_has_stack_whatever_the_default)
+{
+    bool done = false;
+    pthread_attr_t small;
+    struct thread t;
+    struct err e;
+    ck_assert(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 1 << 17) == 0);
+    ck_assert_int_eq(pthread_setattr_default_np(&small), 0);
+    ck_assert_int_eq(thread_start(&t, "user", use_a_mebibyte, &done, &e), OK);
+    thread_join(&t);
+    ck_assert(done);
+    pthread_attr_destroy(&small);
 }
 END_TEST
 
@@ -277,6 +302,7 @@ int main(void)
     TCase *t = tcase_create("thread");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_thread_runs_with_signals_blocked_and_the_caller_keeps_its_mask);
+    tcase_add_test(t, a_thread_has_stack_whatever_the_default);
     tcase_add_test(t, a_mutex_lets_one_thread_in_at_a_time);
     tcase_add_loop_test(t, limits_are_found_as_containers_and_hosts_show_them, 0,
                         (int)(sizeof(trees) / sizeof(trees[0])));
