@@ -18,7 +18,7 @@
 
 struct engine {
     struct engine_info info;
-    struct gguf *gguf; /* owns; the tokenizer and untied embeddings read the mapping */
+    struct gguf *gguf; /* owns; the tokenizer reads its head */
     struct hparams h;
     struct weights w;
     struct tokenizer *tokenizer;
@@ -92,8 +92,6 @@ static void fill_info(struct engine *en)
     info->n_ctx_train = h->n_ctx_train;
     info->n_params = count_params(en->gguf, &info->tensor_bytes);
     info->weight_bytes = en->model->n_bytes;
-    if (en->model->token_embd)
-        info->weight_bytes += en->model->token_embd->n_bytes;
     info->has_template = en->template != NULL;
     info->sampling_temperature = h->sampling_temperature;
     info->sampling_top_p = h->sampling_top_p;

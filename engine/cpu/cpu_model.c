@@ -23,6 +23,7 @@ struct loader {
     struct cpu_model *m;
     struct fill *fill; /* owns */
     uint32_t n_fill, n_items;
+    size_t embd_at; /* where rows of untied embeddings go */
     size_t used; /* bytes planned so far */
 };
 
@@ -113,6 +114,16 @@ static void copy_vectors(struct loader *l, const struct weights *w, uint32_t n_l
     l->m->output_norm = copy_vector(l, w->output_norm);
 }
 
+static void copy_embeddings(struct loader *l, const struct gguf *g)
+{
+    struct cpu_model *m = l->m;
+    if (!m->token_embd)
+        return;
+    memcpy(m->memory + l->embd_at, m->embd.data, m->embd.n_bytes);
+    gguf_drop_pages(g, &m->embd);
+    m->embd.data = m->memory + l->embd_at;
+}
+
 static enum status map_memory(struct cpu_model *m, struct err *e)
 {
     size_t n_bytes = m->n_bytes;
@@ -169,9 +180,13 @@ static struct loader begin(const struct hparams *h, const struct weights *w)
     m->layer = mem_zalloc(mem_mul(h->n_layers, sizeof *m->layer));
     l.fill = mem_zalloc(mem_mul((size_t)h->n_layers * MATRICES_A_LAYER + 1, sizeof *l.fill));
     plan(&l, w, h->n_layers);
+    if (w->output != w->token_embd) {
+        m->embd = *w->token_embd;
+        m->token_embd = &m->embd;
+        l.embd_at = plan_bytes(&l, m->embd.n_bytes);
+    }
     size_t n_bytes = l.used + vectors_bytes(w, h->n_layers);
     m->n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    m->token_embd = w->output == w->token_embd ? NULL : w->token_embd;
     return l;
 }
 
@@ -192,6 +207,7 @@ enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const 
     if (s != OK)
         goto out;
     copy_vectors(&l, w, h->n_layers);
+    copy_embeddings(&l, g);
     for (uint32_t i = 0; i < l.n_fill; i++)
         l.fill[i].to->data = m->memory + l.fill[i].offset;
     CHECK(l.n_items <= POOL_MAX_ITEMS);

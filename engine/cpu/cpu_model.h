@@ -22,8 +22,9 @@ struct cpu_model {
     struct cpu_layer *layer; /* owns [n_layers] */
     struct packed head;
     const float *output_norm;
-    /* Embedding rows: from head when tied, else from the file as they lie there. */
-    const struct gguf_tensor *token_embd; /* NULL when tied; borrows from the gguf */
+    /* Embedding rows: from head when tied, else as they lie in the file. */
+    const struct gguf_tensor *token_embd; /* NULL when tied, else &embd */
+    struct gguf_tensor embd; /* data borrows from memory, the name from the gguf */
     double *inv_freq; /* owns [rope_dims/2] */
     double *inv_freq_local; /* owns [rope_dims/2]; NULL without local layers */
     float rope_magnitude;
@@ -31,7 +32,7 @@ struct cpu_model {
     size_t n_bytes;
 };
 
-/* The gguf must stay open while token_embd is read; other pages of it are dropped. */
+/* Nothing of the tensors' data in the gguf is read later: its pages are dropped. */
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
                            struct pool *pool, struct cpu_model **out, struct err *e);
 /* Only what its memory would take (n_bytes) and how its matrices would lie: no weight is read, the model

@@ -334,13 +334,41 @@ static enum status place_tensor(struct gguf *g, struct gguf_tensor *t, uint64_t 
                        (unsigned long long)offset, g->alignment);
     if (__builtin_add_overflow(data_start, offset, &start) ||
         __builtin_add_overflow(start, (uint64_t)t->n_bytes, &end) || end > g->n_bytes)
-        return err_set(
-            e, ERR_FORMAT,
-            "gguf tensor %s lies outside the file: offset %llu + %zu bytes in data of %llu", name,
-            (unsigned long long)offset, t->n_bytes,
-            (unsigned long long)(g->n_bytes > data_start ? g->n_bytes - data_start : 0));
+        return err_set(e, ERR_FORMAT,
+                       "gguf file is incomplete: tensor %s lies outside the file, which has %zu "
+                       "bytes and needs %llu + %llu + %zu",
+                       name, g->n_bytes, (unsigned long long)data_start, (unsigned long long)offset,
+                       t->n_bytes);
     t->data = g->map + start;
     return OK;
+}
+
+static int by_place(const void *a_, const void *b_)
+{
+    const struct gguf_tensor *a = *(const struct gguf_tensor *const *)a_;
+    const struct gguf_tensor *b = *(const struct gguf_tensor *const *)b_;
+    return (a->data > b->data) - (a->data < b->data);
+}
+
+/* No byte belongs to two tensors: such a file was not written by a converter, or its offsets are damaged. */
+static enum status refuse_overlaps(const struct gguf *g, struct err *e)
+{
+    const struct gguf_tensor **at = mem_try_alloc((size_t)g->n_tensors * sizeof(*at));
+    char name[96], other[96];
+    enum status st = at ? OK : no_memory(e, g->n_tensors, "tensors");
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < g->n_tensors && !st; i++)
+        if (g->tensor[i].n_bytes)
+            at[n++] = &g->tensor[i];
+    if (n)
+        qsort(at, n, sizeof(*at), by_place);
+    for (uint64_t i = 1; i < n && !st; i++)
+        if (at[i]->data < at[i - 1]->data + at[i - 1]->n_bytes)
+            st = err_set(e, ERR_FORMAT, "gguf tensors %s and %s overlap",
+                         gguf_printable(at[i - 1]->name, name, sizeof(name)),
+                         gguf_printable(at[i]->name, other, sizeof(other)));
+    mem_free(at);
+    return st;
 }
 
 static enum status take_tensors(struct reader *r, struct gguf *g)
@@ -360,7 +388,34 @@ static enum status take_tensors(struct reader *r, struct gguf *g)
     for (uint64_t i = 0; i < g->n_tensors && !st; i++)
         st = place_tensor(g, &g->tensor[i], data_start, offset[i], r->e);
     mem_free(offset);
-    return st ? st : index_tensors(g, r->e);
+    if (!st)
+        st = index_tensors(g, r->e);
+    return st ? st : refuse_overlaps(g, r->e);
+}
+
+/* ---- the head, in memory of our own ---- */
+
+static const void *moved(const struct gguf *g, const void *p)
+{
+    return g->head + ((const uint8_t *)p - g->map);
+}
+
+/* What the directory points at is read as long as the model is served, and the file may be cut or
+ * overwritten meanwhile. */
+static enum status keep_head(struct gguf *g, size_t n_bytes, struct err *e)
+{
+    g->head = mem_try_alloc(n_bytes);
+    if (!g->head)
+        return err_set(e, ERR_NO_MEMORY, "out of memory for a gguf head of %zu bytes", n_bytes);
+    memcpy(g->head, g->map, n_bytes);
+    for (uint64_t i = 0; i < g->n_values; i++) {
+        g->value[i].key.ptr = moved(g, g->value[i].key.ptr);
+        g->value[i].data = moved(g, g->value[i].data);
+    }
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        g->tensor[i].name.ptr = moved(g, g->tensor[i].name.ptr);
+    madvise((void *)(uintptr_t)g->map, n_bytes, MADV_DONTNEED); /* the copy is enough */
+    return OK;
 }
 
 /* ---- the file ---- */
@@ -422,6 +477,8 @@ static enum status parse(struct gguf *g, struct err *e)
         st = read_alignment(g, e);
     if (!st)
         st = take_tensors(&r, g);
+    if (!st && g->owns_map)
+        st = keep_head(g, r.at, e);
     return st;
 }
 
@@ -487,6 +544,7 @@ void gguf_close(struct gguf *g)
         return;
     if (g->owns_map)
         munmap((void *)g->map, g->n_bytes);
+    mem_free(g->head);
     mem_free(g->value);
     mem_free(g->tensor);
     mem_free(g->value_by_key);

@@ -1,6 +1,7 @@
 /* GGUF v2 and v3 files (little-endian): bytes -> metadata and tensor directory. mmap'ed, read-only,
  * no globals. Every count, length, offset, alignment and dimension is checked before use, so all that
- * the accessors hand out lies inside the mapping. Thread: any after open. */
+ * the accessors hand out lies inside the mapping or the copy of its head; only the tensors' data is
+ * read from the file itself, and only while a model is loaded. Thread: any after open. */
 #ifndef ENGINE_MODEL_GGUF_H
 #define ENGINE_MODEL_GGUF_H
 
@@ -29,7 +30,7 @@ enum gguf_type {
 };
 
 struct gguf_value {
-    struct str key; /* borrows from the mapping, as all below */
+    struct str key; /* borrows from the head, as all below */
     enum gguf_type type;
     enum gguf_type elem_type; /* arrays (of scalars or strings; nested arrays are refused) */
     uint64_t n; /* arrays: elements */
@@ -53,6 +54,7 @@ struct gguf {
     const uint8_t *map; /* owns (munmap) unless opened from memory */
     size_t n_bytes;
     bool owns_map;
+    uint8_t *head; /* owns; copy of all before the tensors' data, NULL when opened from memory */
     uint32_t version;
     uint32_t alignment;
     struct gguf_value *value; /* owns */

@@ -166,7 +166,7 @@ def test_every_truncation_at_a_border_is_refused(path):
     assert len(cuts) > 150
     for cut in cuts:
         path.write_bytes(whole[:cut])
-        refused(path)
+        refused(path, *([f"incomplete: tensor", f"has {cut} bytes"] if cut > f.borders[-22] else []))
 
 
 @pytest.mark.parametrize("values, words", [
@@ -206,8 +206,10 @@ def test_wrong_values_are_refused(path, values, words):
     (Tensor("t", [2**32, 2**32], b""), ["dimensions overflow"]),
     (Tensor("t", [2**62], b""), ["dimensions overflow"]),
     (Tensor("t", [2**63, 2, 2, 2], b""), ["dimensions overflow"]),
-    (Tensor("t", [2**58], b""), ["outside the file"]),
-    (Tensor("t", [8], [1.0]), ["outside the file"]),
+    (Tensor("t", [2**58], b""), ["incomplete", "tensor t lies outside the file"]),
+    (Tensor("t", [8], [1.0]), ["incomplete", "tensor t lies outside the file"]),
+    (Tensor("t", [1], [1.0], offset=0), ["token_embd.weight", "overlap"]),
+    (Tensor("t", [8], [1.0] * 8, offset=5088), ["token_embd.weight and t overlap"]),
     (Tensor("t", [1], [1.0], offset=2**64 - 32), ["outside the file"]),
     (Tensor("t", [1], [1.0], offset=2**63), ["outside the file"]),
     (Tensor("t", [1], [1.0], offset=8), ["not a multiple of 32"]),
