@@ -233,6 +233,8 @@ static enum status check_text(const struct option *o, const char *value, struct 
 static enum status add_item(const struct option *o, struct settings_list *list, const char *value,
                             struct err *e)
 {
+    if (!*value)
+        return OK; /* an empty variable, or name = in a file: a list without items */
     if (list->n == MAX_LIST_ITEMS)
         return err_set_field(e, ERR_INVALID, o->name, NULL,
                              "option %s: more than the limit of %d values", o->name,

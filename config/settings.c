@@ -163,7 +163,9 @@ static enum status read_line(struct source *src, char *line, char section[MAX_NA
     if (*line == '[') {
         if (line[n - 1] != ']' || n - 2 > MAX_NAME)
             return err_set(e, ERR_INVALID, "a section is written [name]");
-        snprintf(section, MAX_NAME + 2, "%.*s%s", (int)(n - 2), line + 1, n > 2 ? "." : "");
+        line[n - 1] = 0;
+        line = trim(line + 1);
+        snprintf(section, MAX_NAME + 2, "%s%s", line, *line ? "." : "");
         return OK;
     }
     char *equals = strchr(line, '=');
@@ -213,6 +215,8 @@ enum status settings_load_file(struct settings *s, const char *path, struct err 
     char section[MAX_NAME + 2] = "";
     enum status st = read_whole(path, &text, e);
     char *line = text.ptr;
+    if (st == OK && str_starts(buf_str(&text), STR_LIT("\xEF\xBB\xBF")))
+        line += 3; /* some editors begin a file with U+FEFF */
     for (size_t n_line = 1; st == OK && line; n_line++) {
         char *end = strchr(line, '\n');
         if (end)

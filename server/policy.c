@@ -2,9 +2,11 @@
 #include "server/policy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/nearest.h"
@@ -236,9 +238,33 @@ static enum status read_line(struct policy *p, char *line, int no, struct err *e
     return place_key(p, key, t, e);
 }
 
+/* Never waits for somebody to open the other end of a pipe: a reload happens on the main thread. */
+static FILE *open_file(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    (void)fcntl(fd, F_SETFL, O_RDONLY);
+    FILE *f = fdopen(fd, "r");
+    if (!f)
+        close(fd);
+    return f;
+}
+
+/* As fgets, and tells how many bytes there were. */
+static bool next_line(FILE *f, char *text, size_t cap, size_t *n)
+{
+    int c = 0;
+    *n = 0;
+    while (*n + 1 < cap && c != '\n' && (c = getc(f)) != EOF)
+        text[(*n)++] = (char)c;
+    text[*n] = 0;
+    return *n > 0;
+}
+
 static enum status load_file(struct policy *p, const char *path, struct err *e)
 {
-    FILE *f = fopen(path, "re");
+    FILE *f = open_file(path);
     if (!f)
         return err_set(e, ERR_IO, "cannot read the key file \"%s\": %s", path, strerror(errno));
     static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with U+FEFF */
@@ -246,11 +272,14 @@ static enum status load_file(struct policy *p, const char *path, struct err *e)
     char text[MARK_BYTES + POLICY_MAX_LINE_BYTES + 2];
     enum status st = OK;
     bool any = false;
-    for (int no = 1; !st && fgets(text, sizeof(text), f); no++) {
+    size_t n;
+    for (int no = 1; !st && next_line(f, text, sizeof(text), &n); no++) {
         char *line = text + (no == 1 && strncmp(text, mark, MARK_BYTES) == 0 ? MARK_BYTES : 0);
         char *first = line + strspn(line, " \t\r\n");
         any |= *first && *first != '#';
-        if (strlen(line) > POLICY_MAX_LINE_BYTES)
+        if (memchr(text, 0, n))
+            st = err_set(e, ERR_INVALID, "holds a nul byte");
+        else if (strlen(line) > POLICY_MAX_LINE_BYTES)
             st = err_set(e, ERR_INVALID, "longer than %d bytes", POLICY_MAX_LINE_BYTES);
         else
             st = read_line(p, line, no, e);

@@ -227,6 +227,34 @@ START_TEST(default_file_environment_command_line_in_that_order)
 }
 END_TEST
 
+/* As container files pass a variable that nobody set. */
+START_TEST(empty_items_of_a_list_are_none)
+{
+    struct settings s;
+    struct err e;
+    char args[256];
+    char *path = make_file("model.alias = a\n");
+    char *empty[] = {"MILLRACE_MODEL_ALIAS=", NULL};
+    char *some[] = {"MILLRACE_MODEL_ALIAS=,c,,d,", NULL};
+    snprintf(args, sizeof(args), "--config=%s", path);
+    ck_assert_int_eq(load(&s, args, empty, &e), OK);
+    ck_assert_uint_eq(s.model_alias.n, 0);
+    settings_release(&s);
+    ck_assert_int_eq(load(&s, args, some, &e), OK);
+    ck_assert_uint_eq(s.model_alias.n, 2);
+    ck_assert_str_eq(s.model_alias.item[0], "c");
+    ck_assert_str_eq(s.model_alias.item[1], "d");
+    settings_release(&s);
+    ck_assert_int_eq(load(&s, "--model.alias=x|--model.alias=", some, &e), OK);
+    ck_assert_uint_eq(s.model_alias.n, 1);
+    settings_release(&s);
+    ck_assert_int_eq(load(&s, "--model.alias=", some, &e), OK);
+    ck_assert_uint_eq(s.model_alias.n, 0);
+    settings_release(&s);
+    unlink(path);
+}
+END_TEST
+
 struct value_row {
     const char *args;
     bool ok;
@@ -412,6 +440,9 @@ static const struct file_row files[] = {
     {"model = \"m\"   # quoted", NULL},
     {"model = x\nmodel = m\n", NULL},
     {"[cpu]\nthreads = 2\n[]\nmodel = m", NULL},
+    {"[ cpu ]\nthreads = 2\n[ ]\nmodel = m", NULL},
+    {"\xEF\xBB\xBFmodel = m\r\n", NULL},
+    {"\xEF\xBB\xBF[]\r\nmodel\t=\tm\t\r\n", NULL},
     {"port = 1\nmodl = m\n", ":2: unknown option 'modl': did you mean 'model'"},
     {"[sched]\nmodel = m\n", ":2: unknown option 'sched.model'"},
     {"[sched\n", ":1: a section is written [name]"},
@@ -562,6 +593,7 @@ int main(void)
     tcase_add_loop_test(t, each_bound_is_kept_and_named, 0, N_OPTIONS);
     tcase_add_test(t, names_are_unique_in_the_environment_too);
     tcase_add_test(t, default_file_environment_command_line_in_that_order);
+    tcase_add_test(t, empty_items_of_a_list_are_none);
     tcase_add_loop_test(t, values_are_read_by_type_and_refused_with_reason, 0, ROWS(values));
     tcase_add_test(t, a_very_long_name_or_value_is_refused);
     tcase_add_loop_test(t, unknown_variables_are_refused_but_not_those_of_others, 0,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/run_suite.h"
@@ -146,6 +147,29 @@ START_TEST(a_key_file_that_would_leave_the_server_open_is_refused)
     must_load(longest);
     unlink(path);
     ck_assert_int_eq(auth_load(&auth, &set, &e), ERR_IO);
+}
+END_TEST
+
+/* A text of two bytes a character would be a key of its first bytes. */
+START_TEST(a_nul_byte_in_a_key_file_is_refused)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert(f && fwrite("sk-one\n\xFF\xFEs\0k\0\n", 1, 14, f) == 14);
+    fclose(f);
+    option("server.api_key_file", path);
+    ck_assert_int_eq(auth_load(&auth, &set, &e), ERR_INVALID);
+    ck_assert_msg(strstr(e.text, "line 2: holds a nul byte"), "%s", e.text);
+}
+END_TEST
+
+/* A reload on the main thread waits for nobody. */
+START_TEST(a_pipe_that_nobody_writes_to_holds_no_key)
+{
+    unlink(path);
+    ck_assert(mkfifo(path, 0600) == 0);
+    option("server.api_key_file", path);
+    ck_assert_int_eq(auth_load(&auth, &set, &e), ERR_INVALID);
+    ck_assert_msg(strstr(e.text, "holds no key"), "%s", e.text);
 }
 END_TEST
 
@@ -350,7 +374,7 @@ static const struct {
     const char *route, *text;
 } bad_routes[] = {
     {"chats max_input=1", "\"chats\" is no route, there are chat and completions"},
-    {"", "\"\" is no route"},
+    {" ", "\"\" is no route"},
     {"chat max_inptu=1", "did you mean \"max_input\""},
     {"chat weight=1", "unknown word \"weight\""},
     {"chat admin=true", "unknown word \"admin\""},
@@ -511,6 +535,8 @@ int main(void)
     tcase_add_test(t, keys_come_from_option_and_file);
     tcase_add_test(t, a_byte_order_mark_and_crlf_are_no_part_of_a_key);
     tcase_add_test(t, a_key_file_that_would_leave_the_server_open_is_refused);
+    tcase_add_test(t, a_nul_byte_in_a_key_file_is_refused);
+    tcase_add_test(t, a_pipe_that_nobody_writes_to_holds_no_key);
     tcase_add_test(t, without_keys_everyone_is_the_tenant_default);
     tcase_add_test(t, more_keys_than_allowed_are_refused_at_the_very_bound);
     tcase_add_test(t, every_word_of_a_line_reaches_the_tenant);
