@@ -207,7 +207,7 @@ static bool comes_free(const struct sched *s, const struct kv_need *want)
 
 struct victim {
     bool paused;
-    int32_t priority;
+    uint32_t class_index; /* of its priority, no better than its key's */
     uint32_t tenant;
     uint64_t served; /* of its tenant */
     bool fresh; /* neither preempted often nor nearly done */
@@ -217,7 +217,7 @@ static struct victim victim_of(const struct sched *s, const struct seq *q)
 {
     const struct request *r = q->req->r;
     return (struct victim){.paused = q->paused,
-                           .priority = r->priority,
+                           .class_index = q->req->item.class_index,
                            .tenant = r->tenant,
                            .served = tenant_counter(s->tenants, r->tenant),
                            .fresh = q->n_preempted < SCHED_PREEMPT_MOST &&
@@ -229,8 +229,8 @@ static bool rather(const struct victim *a, const struct victim *b)
 {
     if (a->paused != b->paused)
         return a->paused;
-    if (a->priority != b->priority)
-        return a->priority > b->priority;
+    if (a->class_index != b->class_index)
+        return a->class_index > b->class_index;
     if (a->fresh != b->fresh)
         return a->fresh;
     return a->tenant == b->tenant || a->served >= b->served;

@@ -76,6 +76,42 @@ START_TEST(two_that_need_the_whole_pool_each_end_one_after_the_other)
 }
 END_TEST
 
+/* What is asked beyond the key's best priority, here 0, counts as little as in the queue. */
+START_TEST(a_priority_beyond_the_keys_own_saves_nobody_from_being_parked)
+{
+    struct rig_options opt = tight(20, NO_TIER, 0);
+    struct tenant_set *set = mem_zalloc(sizeof(*set));
+    struct request *r[3];
+    clock_fake(true, NS_PER_S);
+    set->n = 2;
+    for (uint32_t i = 0; i < set->n; i++)
+        set->row[i] = (struct tenant_config){.weight = 1, .generation = i + 1};
+    opt.limits.tenants = tenants_new(10 * NS_PER_S, opt.limits.max_running, 0, 0);
+    tenants_publish(opt.limits.tenants, set);
+    rig_init(&g, &opt);
+    for (uint32_t i = 0; i < 3; i++) {
+        r[i] = rig_random(&g, i + 1, 16, 100);
+        r[i]->tenant = i != 1; /* the last one's was served most */
+        r[i]->priority = i == 2 ? INT32_MIN : 0;
+        rig_submit(&g, r[i]);
+        sched_turn(g.s);
+    }
+    for (uint32_t turn = 0; n_preempted() == 0; turn++) {
+        ck_assert_uint_lt(turn, 1000);
+        sched_turn(g.s);
+    }
+    ck_assert_uint_eq(((const struct req *)r[1]->engine_part)->n_preempted, 0);
+    ck_assert_uint_eq(((const struct req *)r[2]->engine_part)->n_preempted, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        sched_cancel(g.s, r[i]);
+    rig_run(&g);
+    for (uint32_t i = 0; i < 3; i++)
+        request_unref(r[i]);
+    rig_release(&g);
+    tenants_free(opt.limits.tenants);
+}
+END_TEST
+
 START_TEST(a_tier_that_is_full_leaves_computing_again)
 {
     clock_fake(true, NS_PER_S);
@@ -402,6 +438,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, sequences_that_outgrow_the_pool_together_all_end);
     tcase_add_test(tc, two_that_need_the_whole_pool_each_end_one_after_the_other);
+    tcase_add_test(tc, a_priority_beyond_the_keys_own_saves_nobody_from_being_parked);
     tcase_add_test(tc, a_tier_that_is_full_leaves_computing_again);
     tcase_add_loop_test(tc, copies_that_fail_cost_time_and_no_request, 0, 12);
     tcase_add_test(tc, a_sequence_longer_than_the_arena_runs_through_it);
