@@ -17,7 +17,7 @@
 #include "base/utf8.h"
 
 /* Beyond these, values go to one more series whose labels all read "other". */
-enum { MAX_SERIES = 64, MAX_LABELS = 8 };
+enum { MAX_SERIES = 256, MAX_LABELS = 8 };
 
 struct series {
     char *key; /* owns; the label values as handed in */
