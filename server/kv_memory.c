@@ -149,6 +149,10 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
                            uint32_t wanted_context, struct err *e)
 {
     const struct kv_plan_ask ask = kv_memory_ask(set, plan_free_bytes(), wanted_context);
+    if (ask.kv_bytes > ask.free_bytes)
+        log_warn("kv.bytes %" PRIu64 " is more than the memory there is, %" PRIu64
+                 " bytes: the system may end the process when it is used",
+                 ask.kv_bytes, ask.free_bytes);
     enum status status = engine_kv_layout(en, set, &m->layout, e);
     if (!status)
         engine_kv_gate(en, &m->layout);

@@ -68,6 +68,12 @@ void loop_prepared(struct loop *l, struct exchange *ex)
     loop_poke(l);
 }
 
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
 /* ---- connections ---- */
 
 void loop_timer(struct conn *c, enum timer_kind kind)
@@ -98,28 +104,49 @@ void loop_pend(struct conn *c)
     c->loop->pending = c;
 }
 
-/* Out of descriptors: the spare one lets us tell the client instead of leaving it in the backlog. */
+static void open_spare(struct loop *l)
+{
+    if (l->spare_fd < 0)
+        l->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Out of descriptors: the spare one lets us tell the client instead of leaving it in the backlog. Another
+ * thread may be quicker to take its place. */
 static bool refuse_one(struct loop *l)
 {
-    close(l->spare_fd);
+    close_fd(l->spare_fd);
+    l->spare_fd = -1;
     int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
         http_refuse(fd);
-    l->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    open_spare(l);
     return fd >= 0;
+}
+
+/* Without descriptors and without the spare one nothing can be done about who waits in the backlog: looked
+ * at again in the next turn. */
+static void watch_listen(struct loop *l, bool on)
+{
+    struct epoll_event ev = {.events = on ? EPOLLIN : 0, .data.ptr = &l->watch_listen};
+    l->listen_paused = !on;
+    epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->listen_fd, &ev);
 }
 
 static void accept_all(struct loop *l)
 {
     struct server *srv = l->srv;
+    open_spare(l);
     for (int i = 0; i < ACCEPT_BURST; i++) {
         struct sockaddr_storage addr;
         socklen_t n = sizeof(addr);
         int fd = accept4(l->listen_fd, (struct sockaddr *)&addr, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && l->spare_fd >= 0 && refuse_one(l))
-            continue;
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            if (refuse_one(l))
+                continue;
+            watch_listen(l, false);
+        }
         if (fd < 0)
             return;
         if (atomic_load_explicit(&srv->n_connections, memory_order_relaxed) >=
@@ -290,6 +317,8 @@ static void turn(struct loop *l)
 {
     struct epoll_event ev[MAX_EVENTS];
     int n = epoll_wait(l->epoll_fd, ev, MAX_EVENTS, wait_ms(l));
+    if (l->listen_paused && l->accepting)
+        watch_listen(l, true);
     for (int i = 0; i < n; i++)
         on_event(l, &ev[i]);
     take_prepared(l);
@@ -348,7 +377,8 @@ enum status loop_new(struct server *srv, int listen_fd, struct loop **out, struc
     l->accepting = true;
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    l->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    l->spare_fd = -1;
+    open_spare(l);
     init_timers(l);
     enum status status = http_start_daemon(l, e);
     if (!status)
@@ -369,12 +399,6 @@ void loop_join(struct loop *l)
 {
     if (l->thread.running)
         thread_join(&l->thread);
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }
 
 void loop_free(struct loop *l)

@@ -63,7 +63,7 @@ struct loop {
     atomic_uint n_conns;
     atomic_uint n_jobs; /* requests being answered */
     atomic_bool draining, stopping;
-    bool accepting;
+    bool accepting, listen_paused;
     bool told_to_stop; /* jobs were ended with an error already */
     uint64_t kill_ns; /* while stopping: connections are cut then */
     bool run_mhd; /* the daemon has work that its epoll does not show */

@@ -1,4 +1,6 @@
 /* The program: verbs and exit codes. 0 fine, 1 the work failed, 2 wrong usage. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,24 +31,40 @@ static int finish(enum status status, const struct err *e)
     return fail(e, status == ERR_INVALID ? EXIT_USAGE : EXIT_FAILED);
 }
 
+/* Nothing is served yet. As process 1 of a container a signal without a handler would be nothing. */
+static void leave(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+static void cut_short(int number)
+{
+    (void)number;
+    _exit(EXIT_FAILED);
+}
+
 static int verb_serve(int argc, char **argv)
 {
     struct settings set;
     struct err e = {0};
-    bool help = false, at_once = false;
+    bool help = false;
+    enum serve_end end = SERVE_ENDED;
     int code = 0;
+    signal(SIGTERM, leave);
+    signal(SIGINT, leave);
     settings_init(&set);
     if (settings_load(&set, argc, argv, environ, &help, &e)) {
         code = fail(&e, EXIT_USAGE);
     } else if (help) {
         fputs("usage: millrace serve --model PATH|NAME [options]\n\n", stdout);
         settings_print_help(stdout);
-    } else if (serve_run(&set, &(struct serve_source){argc, argv, environ}, MILLRACE_VERSION,
-                         &at_once, &e)) {
+    } else if (serve_run(&set, &(struct serve_source){argc, argv, environ, cut_short},
+                         MILLRACE_VERSION, &end, &e)) {
         code = fail(&e, EXIT_FAILED);
-    } else if (at_once) {
+    } else if (end) {
         /* Threads still run: nothing may be unwound under them. */
-        _exit(EXIT_FAILED);
+        _exit(end == SERVE_CUT_SHORT ? EXIT_FAILED : 0);
     }
     settings_release(&set);
     return code;
@@ -169,8 +187,29 @@ static const char *nearest_verb(const char *given)
     return verbs[best].name;
 }
 
+/* Without them the next files to be opened would take their place: log lines would go to clients. */
+static void open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(EXIT_FAILED);
+}
+
+/* Files are mapped while a model is read. */
+static void on_bus_error(int number)
+{
+    static const char text[] =
+        "millrace: error: a file became shorter, or its disk failed, while it was read\n";
+    ssize_t told = write(STDERR_FILENO, text, sizeof(text) - 1);
+    (void)number;
+    (void)told;
+    _exit(EXIT_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
+    signal(SIGBUS, on_bus_error);
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 0; i < N_VERBS; i++)
         if (strcmp(name, verbs[i].name) == 0)

@@ -339,7 +339,7 @@ static int wait_end(struct app *a, int timeout_ms, bool loading)
 }
 
 /* Lets running requests finish; a second signal or the timeout ends the wait. */
-static void drain(struct app *a, bool *at_once)
+static void drain(struct app *a, enum serve_end *how)
 {
     enum { POLL_MS = 10 };
     uint64_t end = clock_ns() + (uint64_t)a->set->server_drain_timeout * NS_PER_MS;
@@ -347,10 +347,22 @@ static void drain(struct app *a, bool *at_once)
              (long long)a->set->server_drain_timeout);
     server_drain(a->srv);
     sched_drain(a->sched); /* also for a request whose body was still on its way */
-    while (server_n_jobs(a->srv) && clock_ns() < end && !*at_once)
-        *at_once = wait_end(a, POLL_MS, false) > 0;
-    if (server_n_jobs(a->srv) && !*at_once)
+    while (server_n_jobs(a->srv) && clock_ns() < end && !*how)
+        *how = wait_end(a, POLL_MS, false) > 0 ? SERVE_CUT_SHORT : SERVE_ENDED;
+    if (server_n_jobs(a->srv) && !*how)
         log_warn("%u requests are cut short", server_n_jobs(a->srv));
+}
+
+/* Closing waits for a step, for writes to a disk, for clients: not for longer than is wanted. */
+static void let_signals_end(const struct app *a)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signal(SIGTERM, a->from->cut_short);
+    signal(SIGINT, a->from->cut_short);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 static void close_all(struct app *a)
@@ -380,7 +392,7 @@ static void close_all(struct app *a)
         close(a->loaded_fd);
 }
 
-static enum status run(struct app *a, bool *at_once, struct err *e)
+static enum status run(struct app *a, enum serve_end *end, struct err *e)
 {
     enum status status = open_front(a, e);
     if (!status)
@@ -391,7 +403,7 @@ static enum status run(struct app *a, bool *at_once, struct err *e)
     while ((event = wait_end(a, -1, true)) == 0)
         continue;
     if (event > 0) {
-        *at_once = true;
+        *end = SERVE_LEFT_LOADING;
         return OK;
     }
     thread_join(&a->loader);
@@ -403,19 +415,20 @@ static enum status run(struct app *a, bool *at_once, struct err *e)
     print_banner(a);
     while (wait_end(a, -1, false) == 0)
         continue;
-    drain(a, at_once);
+    drain(a, end);
+    let_signals_end(a);
     return OK;
 }
 
 enum status serve_run(const struct settings *set, const struct serve_source *from,
-                      const char *version, bool *at_once, struct err *e)
+                      const char *version, enum serve_end *end, struct err *e)
 {
     struct app *a = mem_zalloc(sizeof(*a));
     *a = (struct app){
         .set = set, .from = from, .version = version, .signal_fd = -1, .loaded_fd = -1};
-    *at_once = false;
-    enum status status = run(a, at_once, e);
-    if (*at_once)
+    *end = SERVE_ENDED;
+    enum status status = run(a, end, e);
+    if (*end)
         return status; /* threads still use it */
     close_all(a);
     mem_free(a);

@@ -59,6 +59,16 @@ def test_a_tier_that_cannot_be_had_is_told_by_option_value_and_limit(tmp_path):
     assert f"prefix.disk.path: cannot open the folder '{tmp_path}/file/kv/" in error
 
 
+def test_an_arena_beyond_the_memory_is_warned_of():
+    argv = [BINARY, "serve", "--model", MODEL, "--port", "0", "--kv.bytes", "200TiB"]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=PATIENCE_S, env=clean_environment(), check=False
+    )
+    assert f"kv.bytes {200 << 40} is more than the memory there is, " in done.stderr
+    with start_real(*SMALL) as server:
+        assert "more than the memory" not in server.log_text()
+
+
 def test_swapping_to_nothing_is_warned_of(tmp_path):
     text = "sched.preempt is swap, but there is nothing to swap to"
     for options, warned in [((), True), (("--kv.host_bytes", "16MiB"), False), (("--sched.preempt", "auto"), False)]:
