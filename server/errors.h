@@ -16,7 +16,8 @@ enum http_fault {
     HTTP_SLOW_REQUEST = -104,
     HTTP_MEDIA = -105,
     HTTP_CONNECTIONS = -106,
-    HTTP_FORBIDDEN = -107
+    HTTP_FORBIDDEN = -107,
+    HTTP_HEAD = -108
 };
 
 struct problem {

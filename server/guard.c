@@ -35,10 +35,25 @@ static void read_length(struct guard *g, const char *value, size_t n)
     g->length = x;
 }
 
+/* Texts with their ends, and the entry that names them. */
+static size_t entry_bytes(size_t n_name, size_t n_value)
+{
+    enum { ENTRY_BYTES = 64 };
+    return n_name + n_value + 4 + ENTRY_BYTES;
+}
+
+void guard_argument(struct guard *g, size_t n_name, size_t n_value)
+{
+    g->n_bytes += entry_bytes(n_name, n_value);
+}
+
 void guard_header(struct guard *g, const char *name, size_t n_name, const char *value,
                   size_t n_value)
 {
     g->bad_name |= n_name == 0;
+    g->n_bytes += entry_bytes(n_name, n_value);
+    if (is(name, n_name, "Cookie"))
+        g->n_bytes += n_value; /* taken apart in a copy */
     for (size_t i = 0; i < n_name; i++)
         g->bad_name |= !token_char((unsigned char)name[i]);
     for (size_t i = 0; i < n_value; i++) {

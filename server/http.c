@@ -53,13 +53,17 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
         log_warn("cannot add the response header %s", name);
 }
 
-/* Answers a preflight for any header the browser asks about: keys travel in headers, not cookies. */
+/* Answers a preflight for any header the browser asks about: keys travel in headers, not cookies. A
+ * list too long to be repeated gets the wildcard, which does not cover authorization. */
 static void add_preflight(struct MHD_Response *r, const struct conn *c)
 {
     const char *asked = header(c, "Access-Control-Request-Headers");
+    if (!asked || !*asked)
+        asked = "authorization, content-type, x-api-key, x-request-id";
+    else if (strlen(asked) > ECHO_MAX_BYTES)
+        asked = "*, authorization";
     add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
-    add_header(r, "Access-Control-Allow-Headers",
-               asked && *asked ? asked : "authorization, content-type, x-api-key, x-request-id");
+    add_header(r, "Access-Control-Allow-Headers", asked);
     add_header(r, "Access-Control-Max-Age", "86400");
     add_header(r, "Vary", "Access-Control-Request-Headers");
 }
@@ -169,6 +173,15 @@ static enum MHD_Result visit_header(void *cls, enum MHD_ValueKind kind, const ch
 {
     (void)kind;
     guard_header(cls, name, n_name, value ? value : "", value ? n_value : 0);
+    return MHD_YES;
+}
+
+static enum MHD_Result visit_argument(void *cls, enum MHD_ValueKind kind, const char *name,
+                                      size_t n_name, const char *value, size_t n_value)
+{
+    (void)kind;
+    (void)name;
+    guard_argument(cls, n_name, value ? n_value : 0);
     return MHD_YES;
 }
 
@@ -299,9 +312,17 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
 
     guard_init(&g);
     MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, visit_header, &g);
+    MHD_get_connection_values_n(c->mhd, MHD_GET_ARGUMENT_KIND, visit_argument, &g);
     if (guard_check(&g, version, &e)) {
         ex->close = true;
         reply_problem(ex, HTTP_FRAMING, &e);
+        return send_reply(ex);
+    }
+    if (g.n_bytes + strlen(url) > HEAD_MAX_BYTES) {
+        err_set(&e, ERR_INVALID, "path and headers take %zu bytes, at most %d are allowed",
+                g.n_bytes + strlen(url), HEAD_MAX_BYTES);
+        ex->close = true;
+        reply_problem(ex, HTTP_HEAD, &e);
         return send_reply(ex);
     }
     check_head(ex, &g, url, method);

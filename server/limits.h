@@ -8,7 +8,10 @@ enum {
     MAX_PROMPTS = 256, /* prompts of one completions call */
     MAX_STOP_TOKENS = 64, /* stop_token_ids */
     MAX_BIAS = 4096, /* entries of logit_bias */
-    HEADER_POOL_BYTES = 8192, /* libmicrohttpd's memory of a connection: bounds a request's head */
+    HEADER_POOL_BYTES =
+        16384, /* libmicrohttpd's memory of a connection: heads of request and answer */
+    HEAD_MAX_BYTES = 12288, /* of it, for the request's head, see guard.h */
+    ECHO_MAX_BYTES = 1024, /* of a header that an answer repeats */
     OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
     SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
     DEFAULT_COMPLETION_TOKENS = 16,

@@ -250,6 +250,20 @@ def test_header_bombs_are_refused_in_bounded_memory(fake, head):
     assert fake.rss_kib() - before < 8192
 
 
+def test_a_head_of_any_length_gets_an_answer(fake):
+    unknown = {f"x_{i}": 1 for i in range(100)}  # the answer's own head is long as well
+    seen = []
+    for n in [*range(6000, 14000, 100)]:
+        reply = fake.ask("POST", PATH, {**CHAT, "max_tokens": 1, **unknown}, [("Authorization", "Bearer " + "a" * n)])
+        seen.append(reply.status)
+    assert set(seen) == {200, 431} and seen == sorted(seen) and seen[50] == 200
+    assert reply.error["code"] == "head_too_large"
+    for n in [1024, 1025, 6000, 11000]:
+        reply = fake.ask("OPTIONS", PATH, headers=[("Access-Control-Request-Headers", "a" * n)])
+        assert reply.status == 204
+        assert reply.get("access-control-allow-headers") == ("a" * n if n == 1024 else "*, authorization")
+
+
 def test_request_ids_are_echoed_when_plain_and_made_when_not(fake):
     assert fake.ask("GET", "/health", headers=[("X-Request-Id", "abc-1")]).get("x-request-id") == "abc-1"
     for bad in ["a b", "x" * 200, "caf\u00e9"]:
