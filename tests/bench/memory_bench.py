@@ -11,6 +11,7 @@
 Standard library only; run it on a quiet machine."""
 
 import argparse
+import json
 import os
 import tempfile
 
@@ -88,10 +89,25 @@ def oversubscribe(options):
 # --- one sequence longer than the arena
 
 
+class Kept(load.Request):
+    """Keeps what came: texts and log-probabilities of all tokens."""
+
+    raw = b""
+
+    def take(self, data, now):
+        self.raw += data
+        super().take(data, now)
+
+    def choices(self):
+        events = [json.loads(line[6:]) for line in self.raw.split(b"\n") if line.startswith(b"data: {")]
+        return [choice for event in events for choice in event["choices"]]
+
+
 def long(options):
     size = block_bytes(options)
     ids, n_out = load.random_ids(8192 - 128, 1), 128
-    rows = []
+    body = json.dumps({**json.loads(load.completion(ids, n_out, 1)), "logprobs": 5}).encode()
+    rows, results = [], []
     for name, blocks, swap in (("arena of 8,192 tokens", 520, None), ("2,048 + RAM", 128, "ram"), ("2,048 + file", 128, "file")):
         with tempfile.TemporaryDirectory() as folder:
             extra = ["--kv.bytes", str(int(blocks * size)), "--prefix.enabled=false"]
@@ -101,10 +117,13 @@ def long(options):
                 extra += ["--kv.spill.path", folder, "--kv.spill.bytes", str(int(560 * size))]
             with millrace(options, extra) as server:
                 begin = server.memory_kib("VmRSS")
-                requests, _ = streams_of(server, [load.completion(ids, n_out, 1)])
-                if failed(requests):
-                    raise SystemExit(f"long: {failed(requests)[0]}")
-                one = requests[0]
+                asked = [Kept(body)]
+                runner = load.Load(server.port, lambda lane: asked.pop() if asked else None)
+                runner.run(1, limit_s=1800)
+                one = runner.finished[0]
+                if one.error:
+                    raise SystemExit(f"long: {one.error}")
+                results.append(one.choices())
                 rows.append(
                     (name, one.events[0] - one.sent, (len(one.events) - 1) / (one.events[-1] - one.events[0]), begin, server.memory_kib("VmHWM"))
                 )
@@ -112,6 +131,8 @@ def long(options):
     print("| memory | prefill s | decode tok/s | RSS before MiB | peak MiB |\n|---|---|---|---|---|")
     for name, first, rate, begin, peak in rows:
         print(f"| {name} | {first:.1f} | {rate:.1f} | {begin / 1024:.0f} | {peak / 1024:.0f} |")
+    same = all(result == results[0] for result in results)
+    print(f"tokens and log-probabilities of the {len(results[0])} events: {'equal' if same else 'DIFFERENT'}")
 
 
 # --- prefix hits
