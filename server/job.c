@@ -333,7 +333,6 @@ static void stream_token(struct job *j, struct buf *out, const struct request *r
                          const struct event *ev)
 {
     struct choice *c = &j->choice[index];
-    open_choice(j, out, index);
     if (j->logprobs) {
         clear_scores(c);
         add_scores(j, r, c, ev);
@@ -346,7 +345,6 @@ static void collect_token(struct job *j, const struct request *r, uint32_t index
                           const struct event *ev)
 {
     struct choice *c = &j->choice[index];
-    open_choice(j, NULL, index);
     buf_add(&c->text, event_text(ev), ev->n_text);
     if (j->logprobs)
         add_scores(j, r, c, ev);
@@ -429,6 +427,7 @@ static void on_event(struct job *j, uint32_t i_prompt, struct buf *out, const st
     uint32_t index = i_prompt * j->n + ev->choice;
     switch ((enum event_type)ev->type) {
     case EVENT_TOKEN:
+        open_choice(j, out, index); /* its chunk counts no token yet */
         j->choice[index].n_tokens += ev->token >= 0;
         if (j->n_told < j->n && ev->token >= 0)
             j->choice[index].sum_logprob += ev->logprob;

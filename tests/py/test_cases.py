@@ -233,6 +233,14 @@ def test_G051_usage_counts_tokens_not_chunks(real):
     assert stream(real, **fields).usage["completion_tokens"] == 37
 
 
+@pytest.mark.parametrize("path,fields", [(CHAT_PATH, CHAT), ("/v1/completions", {"prompt": "1, 2,", "echo": True})])
+def test_running_usage_counts_the_tokens_told_so_far(real, path, fields):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**fields, "max_tokens": 3, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": options}
+    counted = [e["usage"]["completion_tokens"] for e in real.post(path, body).events()]
+    assert counted == [0, 1, 2, 3, 3, 3]  # role or prompt, three tokens, the end, the whole
+
+
 def test_stream_options_without_stream_are_ignored(fake):
     assert "usage" in fake.chat(stream_options={"include_usage": True}).json
 
