@@ -52,8 +52,8 @@ static enum status refuse_unknown(const char *given, int error, struct err *e)
     for (size_t i = 0; i < n_known_models; i++)
         buf_printf(&names, "%s%s", i ? ", " : "", known_models[i].name);
     err_set_field(e, error == ENOENT ? ERR_NOT_FOUND : ERR_IO, "model", NULL,
-                  "cannot open model '%.250s': %s; known names are %s", given, strerror(error),
-                  names.ptr);
+                  "cannot open model '%.250s': %s; known names are %s", given,
+                  error == EINVAL ? "not a regular file" : strerror(error), names.ptr);
     buf_release(&names);
     return error == ENOENT ? ERR_NOT_FOUND : ERR_IO;
 }

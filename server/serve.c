@@ -262,7 +262,7 @@ static void print_stop_tokens(const struct tokenizer *tok)
 static void print_url(const struct app *a, char *url, size_t cap)
 {
     const char *host = a->set->host;
-    if (strcmp(host, "0.0.0.0") == 0)
+    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "*") == 0)
         host = "127.0.0.1";
     bool v6 = strchr(host, ':') != NULL;
     snprintf(url, cap, "http://%s%s%s:%u", v6 ? "[" : "", strcmp(host, "::") ? host : "::1",

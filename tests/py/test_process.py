@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gguf_bytes import Tensor, tiny_llama
-from http_rig import BINARY, COMPLETION, MODEL, PATIENCE_S, Raw, clean_environment, start, start_real, wait_for
+from http_rig import BINARY, COMPLETION, MODEL, PATIENCE_S, Raw, clean_environment, read_line, start, start_real, wait_for
 
 SMALL = ("--kv.bytes", "64MiB", "--limits.max_context", "512")
 
@@ -91,6 +91,21 @@ def test_a_model_file_may_change_while_it_is_served(tmp_path, make):
         assert answers() == before
         os.truncate(model, 0)
         assert answers() == before
+
+
+def test_the_banner_of_any_address_has_a_url_that_works():
+    argv = [BINARY, "serve", "--model", MODEL, "--port", "0", "--host", "*", *SMALL]
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=clean_environment()
+    )
+    try:
+        url = read_line(process, r"url +(\S+)").group(1)
+        assert url.startswith("http://127.0.0.1:")
+        argv = [BINARY, "health", "--ready", "--url", url]
+        assert subprocess.run(argv, timeout=PATIENCE_S, env=clean_environment(), check=False).returncode == 0
+    finally:
+        process.terminate()
+        process.communicate()
 
 
 def test_closed_standard_files_are_taken_by_no_other():

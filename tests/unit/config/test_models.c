@@ -83,6 +83,8 @@ START_TEST(anything_else_is_refused_with_the_known_names)
     ck_assert_msg(strstr(e.text, "smollm2-135m, gemma3-270m"), "%s", e.text);
     ck_assert_int_eq(model_path_find(root, &found, &e), ERR_IO);
     ck_assert_msg(strstr(e.text, "Is a directory"), "%s", e.text);
+    ck_assert_int_eq(model_path_find("/dev/null", &found, &e), ERR_IO);
+    ck_assert_msg(strstr(e.text, "not a regular file"), "%s", e.text);
     ck_assert_int_eq(model_path_find("", &found, &e), ERR_NOT_FOUND);
     buf_release(&found);
 }
