@@ -49,25 +49,32 @@ def under(limits, *options):
     return start(["bash", "-c", script, BINARY, "serve", "--model", MODEL, "--port", "0", *SMALL, *options])
 
 
+def caught_loading(make_model, do):
+    """What a process that `do` met before its model was loaded leaves: exit code and log. On a busy machine it may
+    take a few to catch one."""
+    for _ in range(100):
+        model = make_model()
+        with loading(model) as process:
+            do(process, model)
+            process.send_signal(signal.SIGCONT)
+            if not read_line(process, r"url +http"):
+                return process.wait(PATIENCE_S), process.stderr.read()
+    raise AssertionError("none was caught")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_model_loads_is_a_clean_end(number):
-    with loading(MODEL) as process:
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)
-        out, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0 and "url" not in out
+    code, _ = caught_loading(lambda: MODEL, lambda process, _: process.send_signal(number))
+    assert code == 0
 
 
 def test_a_model_file_that_is_cut_while_it_is_read_is_one_clear_error(tmp_path):
-    model = tmp_path / "model.gguf"
-    shutil.copyfile(MODEL, model)
-    with loading(model) as process:
-        os.truncate(model, 3000000)
-        process.send_signal(signal.SIGCONT)
-        _, log = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 1
-        errors = [line for line in log.splitlines() if "error" in line]
-        assert len(errors) == 1 and ("became shorter" in errors[0] or "incomplete" in errors[0])
+    code, log = caught_loading(
+        lambda: shutil.copyfile(MODEL, tmp_path / "model.gguf"), lambda _, model: os.truncate(model, 3000000)
+    )
+    assert code == 1
+    errors = [line for line in log.splitlines() if "error" in line]
+    assert len(errors) == 1 and ("became shorter" in errors[0] or "incomplete" in errors[0])
 
 
 def untied(path):
