@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "engine/model/gguf.h"
 #include "engine/text/pretok_class.h"
 
 enum { MAX_LEVELS = 6 };
@@ -120,9 +121,10 @@ static const struct pre_name *find_name(struct str name)
 enum status pretok_new(struct str name, struct pretok **out, struct err *e)
 {
     const struct pre_name *rule = find_name(name);
+    char shown[65];
     if (!rule)
-        return err_set(e, ERR_UNSUPPORTED, "pre-tokenizer '%.*s' is not supported",
-                       (int)(name.len < 64 ? name.len : 64), name.ptr);
+        return err_set(e, ERR_UNSUPPORTED, "pre-tokenizer '%s' is not supported",
+                       gguf_printable(name, shown, sizeof(shown)));
     struct pretok *p = mem_zalloc(sizeof *p);
     p->rule = rule;
     p->general = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);

@@ -226,6 +226,7 @@ static enum status load_rules(struct tokenizer *t, const struct gguf *g, struct 
 static enum status load_model(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
     struct str model;
+    char name[65];
     if (!gguf_string(g, "tokenizer.ggml.model", &model))
         return err_set(e, ERR_FORMAT, "tokenizer: the file lacks tokenizer.ggml.model");
     if (str_eq_c(model, "gpt2"))
@@ -233,8 +234,8 @@ static enum status load_model(struct tokenizer *t, const struct gguf *g, struct 
     else if (str_eq_c(model, "llama"))
         t->model = TOK_SPM;
     else
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer model '%.*s' is not supported",
-                       (int)(model.len < 64 ? model.len : 64), model.ptr);
+        return err_set(e, ERR_UNSUPPORTED, "tokenizer model '%s' is not supported",
+                       gguf_printable(model, name, sizeof(name)));
     enum status status = load_texts(t, g, e);
     if (status == OK)
         status = load_types(t, g, e);

@@ -236,6 +236,9 @@ REFUSED = {
     "no merges": ("gpt-2", {"merges": None}, "byte-level tokenizer: the file lacks tokenizer.ggml.merges"),
     "unknown pre": ("gpt-2", {"pre": (gguf_bytes.STRING, "nonesuch")}, "pre-tokenizer 'nonesuch' is not supported"),
     "unknown model": ("gpt-2", {"model": (gguf_bytes.STRING, "t6")}, "tokenizer model 't6' is not supported"),
+    "pre with a line end": ("gpt-2", {"pre": (gguf_bytes.STRING, "non\nsuch\u2028")},
+                            "pre-tokenizer 'non?such???' is not supported"),
+    "model with a line end": ("gpt-2", {"model": (gguf_bytes.STRING, "t\n6")}, "tokenizer model 't?6' is not supported"),
     "no model": ("gpt-2", {"model": None}, "tokenizer: the file lacks tokenizer.ggml.model"),
     "no tokens": ("gpt-2", {"tokens": None}, "tokenizer: the file lacks tokenizer.ggml.tokens"),
     "merge of nothing known": (
