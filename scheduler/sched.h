@@ -75,7 +75,6 @@ struct sched {
     const struct tokenizer *tok; /* borrows, or NULL */
     struct metrics *metrics; /* borrows, or NULL */
     uint32_t max_outs;
-    uint64_t target_ns;
     uint64_t print_secret; /* of the journal's fingerprints */
     struct thread thread;
 

@@ -84,7 +84,6 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be,
     s->layout = *memory->layout;
     s->max_outs = be->limits.max_outs < limits->max_batch_tokens ? be->limits.max_outs
                                                                  : limits->max_batch_tokens;
-    s->target_ns = limits->step_target_ms * NS_PER_MS;
     s->door.inbox = inbox;
     s->epoch = 1;
     atomic_store(&s->door.n_open, limits->max_running);
@@ -100,7 +99,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be,
     if (!limits->tenants)
         s->own_tenants = tenants_new(SCHED_AGE_MS * NS_PER_MS, limits->max_running, 0, 0);
     s->tenants = limits->tenants ? limits->tenants : s->own_tenants;
-    cost_init(&s->cost, s->target_ns, SCHED_PRIOR_ROWS);
+    cost_init(&s->cost, limits->step_target_ms * NS_PER_MS, SCHED_PRIOR_ROWS);
     alloc_step(s);
     notes_init(s);
     gauges_init(s);

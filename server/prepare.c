@@ -446,7 +446,7 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
         err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
                       "%u choices of a prompt of %u tokens do not fit into the KV blocks",
                       r->n_choices, r->n_prompt);
-        r->max_tokens = 1;
+        r->max_tokens = 1; /* the least that could be asked for */
         reply_too_long(ex, e, r->n_prompt, sched_longest_prompt(srv->model.sched, r));
         return ERR_CONTEXT_LENGTH;
     }

@@ -52,7 +52,7 @@ static void check_step(void *arg, const struct batch *b)
                       (unsigned long long)b->step);
     bool alone = s->n_running == 1 && tenants_n_queued(s->tenants) == 0;
     if (!alone && n_prefill > SCHED_MIN_CHUNK)
-        ck_assert_msg(cost_step_ns(&s->cost, b->n_rows, s->kv_read) <= (double)s->target_ns * 1.001,
+        ck_assert_msg(cost_step_ns(&s->cost, b->n_rows, s->kv_read) <= s->cost.target_ns * 1.001,
                       "step %llu of %u rows is planned to take %.1f ms",
                       (unsigned long long)b->step, b->n_rows,
                       cost_step_ns(&s->cost, b->n_rows, s->kv_read) / 1e6);
