@@ -9,9 +9,9 @@
 #include "config/models.h"
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/plan.h"
+#include "server/cli/plan.h"
 #include "server/serve.h"
-#include "server/simulate.h"
+#include "server/cli/simulate.h"
 
 extern char **environ;
 

@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "server/listen.h"
-#include "server/loop.h"
-#include "server/offload.h"
+#include "server/http/listen.h"
+#include "server/http/loop.h"
+#include "server/http/offload.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
                        char **alias, size_t n_aliases, struct tenants *tenants, struct server **out,

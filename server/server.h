@@ -18,7 +18,7 @@
 #include "engine/text/text.h"
 #include "kvpool/named.h"
 #include "scheduler/scheduler.h"
-#include "server/auth.h"
+#include "server/http/auth.h"
 
 enum phase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING };
 

@@ -129,7 +129,7 @@ int stop_scan_push(struct stop_scan *s, struct str text, bool include, char *out
  * earlier start that did not complete is a match here. */
 int stop_scan_flush(struct stop_scan *s, char *out, uint32_t *n_out);
 
-/* ---- chat template (engine/text/template.c) ---- */
+/* ---- chat template (engine/template/template.c) ---- */
 
 struct chat_template;
 /* Parses; ERR_UNSUPPORTED or ERR_FORMAT names line and construct. */

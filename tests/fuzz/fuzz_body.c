@@ -12,9 +12,9 @@
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
-#include "server/api.h"
-#include "server/exchange.h"
-#include "server/job.h"
+#include "server/api/api.h"
+#include "server/http/exchange.h"
+#include "server/api/job.h"
 #include "server/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

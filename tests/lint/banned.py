@@ -10,7 +10,7 @@ import re
 import tree
 
 MAIN = ["server/main.c"]
-COMMANDS = ["server/main.c", "server/serve.c", "server/plan.c", "server/simulate.c", "server/verb.c"]
+COMMANDS = ["server/main.c", "server/serve.c", "server/cli/plan.c", "server/cli/simulate.c", "server/cli/verb.c"]
 
 
 def call(*names):
@@ -26,7 +26,7 @@ ROOM_RULES = [
     (call("rand", "srand", "random", "drand48"), [], "is one state for all threads"),
     (call("alloca"), [], "takes stack without a bound"),
     (call("setlocale"), [], "changes how every thread reads numbers"),
-    (call("setjmp", "longjmp", "sigsetjmp", "siglongjmp"), ["engine/text/template*.c"],
+    (call("setjmp", "longjmp", "sigsetjmp", "siglongjmp"), ["engine/template/*.c"],
      "hides control flow; only the template interpreter leaves its arena that way"),
     (call("assert"), [], "use CHECK or DCHECK"),
     (call("malloc", "calloc", "realloc", "free", "strdup", "strndup", "asprintf", "vasprintf",

@@ -28,7 +28,7 @@ FAULTS = [
     (deps, "base/a.c", '#include "engine/engine.h"\n', "base must not include engine/engine.h"),
     (deps, "config/a.c", '#include "kvpool/arena.h"\n', "config must not include"),
     (deps, "engine/a.c", '#include "kvpool/pool.h"\n', "engine must not include kvpool/pool.h"),
-    (deps, "scheduler/a.c", '#include "server/http.h"\n', "scheduler must not include"),
+    (deps, "scheduler/a.c", '#include "server/http/http.h"\n', "scheduler must not include"),
     (deps, "server/a.c", '#include "engine/model/gguf.h"\n', "server must not include engine/model/gguf.h"),
     (deps, "server/a.c", '#include "base/cgroup.h"\n', "private to base"),
     (deps, "base/a.c", '#include "x.h"\n', "not written from the root"),

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "scheduler/simulate.h"
+#include "scheduler/sim/simulate.h"
 #include "tests/unit/scheduler/rig.h"
 
 /* ---- a load written by hand ---- */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/fields.h"
+#include "server/api/fields.h"
 #include "tests/unit/run_suite.h"
 
 static const struct json_limits limits = {.depth = 64, .n_nodes = 1 << 16};

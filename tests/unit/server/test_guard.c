@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "server/guard.h"
+#include "server/http/guard.h"
 #include "tests/unit/run_suite.h"
 
 struct framing {

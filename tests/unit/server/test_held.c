@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "server/held.h"
+#include "server/api/held.h"
 #include "tests/unit/engine/tok_fixture.h"
 #include "tests/unit/run_suite.h"
 

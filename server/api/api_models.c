@@ -1,0 +1,87 @@
+/* GET /v1/models and /v1/models/{id}, in OpenAI's shape or, for its clients, Anthropic's. */
+#include "server/api/api.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "server/http/exchange.h"
+#include "server/server.h"
+
+static void add_anthropic(const struct server *srv, struct buf *out, const char *id)
+{
+    char date[32];
+    time_t created = (time_t)srv->model.created;
+    struct tm utc;
+    gmtime_r(&created, &utc);
+    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    buf_add_c(out, "{\"type\":\"model\",\"id\":");
+    json_add_string(out, str_of(id));
+    buf_add_c(out, ",\"display_name\":");
+    json_add_string(out, str_of(id));
+    buf_printf(out, ",\"created_at\":\"%s\"}", date);
+}
+
+static void add_model(const struct server *srv, struct buf *out, const char *id)
+{
+    const struct engine_info *info = srv->model.info;
+    buf_add_c(out, "{\"id\":");
+    json_add_string(out, str_of(id));
+    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"millrace\",\"root\":",
+               (long long)srv->model.created);
+    json_add_string(out, str_of(srv->alias[0]));
+    buf_printf(out, ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"architecture\":",
+               srv->model.max_context);
+    json_add_string(out, str_of(info->architecture));
+    buf_add_c(out, ",\"file_type\":");
+    json_add_string(out, str_of(info->file_type));
+    buf_printf(out,
+               ",\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu,\"size\":%llu}}",
+               info->n_vocab, info->n_ctx_train, info->n_embd, (unsigned long long)info->n_params,
+               (unsigned long long)info->tensor_bytes);
+}
+
+static void add_one(const struct exchange *ex, struct buf *out, const char *id)
+{
+    if (ex->anthropic)
+        add_anthropic(ex->srv, out, id);
+    else
+        add_model(ex->srv, out, id);
+}
+
+void api_models(struct exchange *ex)
+{
+    const struct server *srv = ex->srv;
+    reply_json(ex, 200);
+    struct buf *out = &ex->reply.body;
+    buf_add_c(out, ex->anthropic ? "{\"data\":[" : "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < srv->n_aliases; i++) {
+        if (i)
+            buf_add_char(out, ',');
+        add_one(ex, out, srv->alias[i]);
+    }
+    buf_add_char(out, ']');
+    if (ex->anthropic) {
+        buf_add_c(out, ",\"has_more\":false,\"first_id\":");
+        json_add_string(out, str_of(srv->alias[0]));
+        buf_add_c(out, ",\"last_id\":");
+        json_add_string(out, str_of(srv->alias[srv->n_aliases - 1]));
+    }
+    buf_add_char(out, '}');
+}
+
+void api_model(struct exchange *ex)
+{
+    struct str name = str_of(ex->path_arg);
+    const char *id = server_find_model(ex->srv, &name);
+    if (!id) {
+        struct err e;
+        err_set_field(&e, ERR_NOT_FOUND, "model", "model_not_found",
+                      "the model \"%s\" does not exist, this server has \"%s\"", ex->path_arg,
+                      ex->srv->alias[0]);
+        reply_err(ex, &e);
+        return;
+    }
+    reply_json(ex, 200);
+    add_one(ex, &ex->reply.body, id);
+}

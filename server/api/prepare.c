@@ -1,0 +1,487 @@
+/* Checked parameters -> requests; see prepare.h. */
+#include "server/api/prepare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/http/exchange.h"
+#include "server/http/limits.h"
+#include "server/server.h"
+
+static enum status refuse(struct exchange *ex, const struct err *e)
+{
+    reply_err(ex, e);
+    return e->status;
+}
+
+/* Before anything is sized by it. A batch holds all choices of a request at once. */
+static enum status check_n(const struct server *srv, const struct params *p, struct err *e)
+{
+    bool by_n = srv->set->limits_n <= srv->set->sched_max_running;
+    int64_t most = by_n ? srv->set->limits_n : srv->set->sched_max_running;
+    const char *name = p->n > most ? "n" : "best_of";
+    int64_t value = p->n > most ? p->n : p->best_of;
+    if (value > most)
+        return err_set_field(e, ERR_INVALID, name, "out_of_range",
+                             "\"%s\" must be from 1 to %lld (%s), not %lld", name, (long long)most,
+                             by_n ? "limits.n" : "sched.max_running", (long long)value);
+    if (!p->given[FIELD_best_of])
+        return OK;
+    if (p->best_of < p->n)
+        return err_set_field(e, ERR_INVALID, "best_of", "out_of_range",
+                             "\"best_of\" is %lld, less than n, which is %lld",
+                             (long long)p->best_of, (long long)p->n);
+    if (p->stream && p->best_of > p->n)
+        return err_set_field(
+            e, ERR_INVALID, "best_of", "invalid_value",
+            "\"best_of\" above n cannot be streamed: the best is known at the end");
+    return OK;
+}
+
+enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
+                           struct params *p)
+{
+    struct err e = {0};
+    const struct json_limits limits = {.depth = JSON_DEPTH, .n_nodes = JSON_NODES};
+    *doc = NULL;
+    params_init(p);
+    if (json_parse(buf_str(&ex->body), limits, doc, &e)) {
+        snprintf(e.code, sizeof(e.code), "invalid_json");
+        return refuse(ex, &e);
+    }
+    if (params_read(p, api, json_root(*doc), &ex->ignored, &e) || prepare_model(ex, p, &e) ||
+        check_n(ex->srv, p, &e))
+        return refuse(ex, &e);
+    return OK;
+}
+
+enum status prepare_model(struct exchange *ex, const struct params *p, struct err *e)
+{
+    const struct server *srv = ex->srv;
+    if (server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL) ||
+        srv->set->model_any_name)
+        return OK;
+    return err_set_field(e, ERR_NOT_FOUND, "model", "model_not_found",
+                         "the model \"%.*s\" does not exist, this server has \"%s\"",
+                         (int)p->model.len, p->model.ptr, srv->alias[0]);
+}
+
+/* ---- stop ---- */
+
+static enum status add_stop(const struct json *v, const char *path, struct request *r,
+                            struct buf *text, struct err *e)
+{
+    if (!json_is(v, JSON_STRING))
+        return err_set_field(e, ERR_INVALID, path, "invalid_type", "\"%s\" must be a string", path);
+    struct str s = json_string(v);
+    if (s.len == 0 || s.len > STOP_MAX_BYTES)
+        return err_set_field(e, ERR_INVALID, path, "out_of_range",
+                             "\"%s\" must have 1 to %d bytes, not %zu", path, STOP_MAX_BYTES,
+                             s.len);
+    if (memchr(s.ptr, 0, s.len))
+        return err_set_field(e, ERR_INVALID, path, "invalid_value", "\"%s\" holds a NUL character",
+                             path);
+    struct stop_set *set = &r->stops;
+    set->s[set->n++] = (struct str){NULL, s.len};
+    if (s.len > set->longest)
+        set->longest = (uint32_t)s.len;
+    buf_add_str(text, s);
+    return OK;
+}
+
+static enum status read_stops(const struct server *srv, const struct json *v, struct request *r,
+                              struct err *e)
+{
+    int64_t most = srv->set->limits_stops;
+    struct buf text = {0};
+    enum status status = OK;
+    if (most > STOP_MAX_STRINGS)
+        most = STOP_MAX_STRINGS;
+    if (json_is(v, JSON_ARRAY) && (int64_t)json_count(v) > most)
+        return err_set_field(e, ERR_INVALID, "stop", "out_of_range",
+                             "\"stop\" has %zu strings, at most %lld are allowed", json_count(v),
+                             (long long)most);
+    if (json_is(v, JSON_STRING)) {
+        status = add_stop(v, "stop", r, &text, e);
+    } else if (json_is(v, JSON_ARRAY)) {
+        size_t i = 0;
+        for (const struct json *m = json_first(v); m && !status; m = json_next(m)) {
+            char path[32];
+            snprintf(path, sizeof(path), "stop[%zu]", i++);
+            status = add_stop(m, path, r, &text, e);
+        }
+    } else {
+        status = err_set_field(e, ERR_INVALID, "stop", "invalid_type",
+                               "\"stop\" must be a string or an array of strings");
+    }
+    r->stop_text = buf_take(&text);
+    size_t at = 0;
+    for (uint32_t i = 0; i < r->stops.n; i++) {
+        r->stops.s[i].ptr = r->stop_text + at;
+        at += r->stops.s[i].len;
+    }
+    return status;
+}
+
+/* ---- ids ---- */
+
+enum status prepare_ids(const struct server *srv, const struct json *array, const char *path,
+                        struct tokens *out, struct err *e)
+{
+    int64_t top = (int64_t)srv->model.n_vocab - 1;
+    size_t i = 0;
+    for (const struct json *v = json_first(array); v; v = json_next(v), i++) {
+        int64_t id;
+        if (json_is(v, JSON_NUMBER) && json_i64(v, 0, top, &id)) {
+            tokens_add(out, (int32_t)id);
+            continue;
+        }
+        char where[ERR_PARAM_CAP];
+        struct str raw = json_raw(v);
+        snprintf(where, sizeof(where), "%s[%zu]", path, i);
+        return err_set_field(e, ERR_INVALID, where, "invalid_token_id",
+                             "\"%s\" must be a token id from 0 to %lld, not %.*s", where,
+                             (long long)top, (int)(raw.len < 32 ? raw.len : 32), raw.ptr);
+    }
+    return OK;
+}
+
+static enum status read_stop_tokens(const struct server *srv, const struct json *v,
+                                    struct request *r, struct err *e)
+{
+    struct tokens ids = {0};
+    if (!json_is(v, JSON_ARRAY))
+        return err_set_field(e, ERR_INVALID, "stop_token_ids", "invalid_type",
+                             "\"stop_token_ids\" must be an array of token ids");
+    if (json_count(v) > MAX_STOP_TOKENS)
+        return err_set_field(e, ERR_INVALID, "stop_token_ids", "out_of_range",
+                             "\"stop_token_ids\" has %zu ids, at most %d are allowed",
+                             json_count(v), MAX_STOP_TOKENS);
+    enum status status = prepare_ids(srv, v, "stop_token_ids", &ids, e);
+    r->stop_tokens = ids.id;
+    r->n_stop_tokens = ids.n;
+    return status;
+}
+
+/* Canonical decimal only: "1" and "01" would be two keys for one token. */
+static bool token_key(struct str key, uint32_t n_vocab, int32_t *token)
+{
+    uint64_t x = 0;
+    if (key.len == 0 || key.len > 10 || (key.len > 1 && key.ptr[0] == '0'))
+        return false;
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.ptr[i] < '0' || key.ptr[i] > '9')
+            return false;
+        x = x * 10 + (uint64_t)(key.ptr[i] - '0');
+    }
+    *token = (int32_t)x;
+    return x < n_vocab;
+}
+
+static int by_token(const void *a, const void *b)
+{
+    int32_t x = ((const struct logit_bias *)a)->token, y = ((const struct logit_bias *)b)->token;
+    return (x > y) - (x < y);
+}
+
+static enum status read_bias(const struct server *srv, const struct json *v, struct request *r,
+                             struct err *e)
+{
+    if (!json_is(v, JSON_OBJECT))
+        return err_set_field(e, ERR_INVALID, "logit_bias", "invalid_type",
+                             "\"logit_bias\" must be an object");
+    if (json_count(v) > MAX_BIAS)
+        return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
+                             "\"logit_bias\" has %zu entries, at most %d are allowed",
+                             json_count(v), MAX_BIAS);
+    r->bias = mem_alloc(mem_mul(json_count(v) + 1, sizeof(*r->bias)));
+    uint32_t n = 0;
+    for (const struct json *m = json_first(v); m; m = json_next(m)) {
+        struct str key = json_key(m);
+        int shown = (int)(key.len < 32 ? key.len : 32);
+        double bias = json_is(m, JSON_NUMBER) ? json_double(m) : NAN;
+        if (!token_key(key, srv->model.n_vocab, &r->bias[n].token))
+            return err_set_field(e, ERR_INVALID, "logit_bias", "invalid_token_id",
+                                 "\"logit_bias\" has the key \"%.*s\", which is no token id from 0 "
+                                 "to %u",
+                                 shown, key.ptr, srv->model.n_vocab - 1);
+        if (!(bias >= -100 && bias <= 100))
+            return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
+                                 "\"logit_bias\" of token %.*s must be a number from -100 to 100",
+                                 shown, key.ptr);
+        r->bias[n++].bias = (float)bias;
+    }
+    qsort(r->bias, n, sizeof(*r->bias), by_token);
+    r->sampling.bias = r->bias;
+    r->sampling.n_bias = n;
+    return OK;
+}
+
+/* ---- combinations ---- */
+
+static enum status check_tools(const struct params *p, struct err *e)
+{
+    bool none = p->tool_choice && json_is(p->tool_choice, JSON_STRING) &&
+                str_eq_c(json_string(p->tool_choice), "none");
+    bool automatic = p->tool_choice && json_is(p->tool_choice, JSON_STRING) &&
+                     str_eq_c(json_string(p->tool_choice), "auto");
+    if (p->tools && !json_is(p->tools, JSON_ARRAY))
+        return err_set_field(e, ERR_INVALID, "tools", "invalid_type", "\"tools\" must be an array");
+    bool any = p->tools && json_count(p->tools) > 0;
+    if (any && !none)
+        return err_set_field(e, ERR_UNSUPPORTED, "tools", "unsupported_parameter",
+                             "\"tools\" are not supported yet, except with tool_choice \"none\"");
+    if (p->tool_choice && !none && !automatic)
+        return err_set_field(e, ERR_UNSUPPORTED, "tool_choice", "unsupported_parameter",
+                             "\"tool_choice\" other than \"none\" is not supported yet");
+    return OK;
+}
+
+static enum status check_format(const struct params *p, struct err *e)
+{
+    if (!p->response_format)
+        return OK;
+    const struct json *type =
+        json_is(p->response_format, JSON_OBJECT) ? json_get(p->response_format, "type") : NULL;
+    if (!json_is(type, JSON_STRING))
+        return err_set_field(e, ERR_INVALID, "response_format", "invalid_type",
+                             "\"response_format\" must be an object with a string \"type\"");
+    if (str_eq_c(json_string(type), "text"))
+        return OK;
+    return err_set_field(e, ERR_UNSUPPORTED, "response_format", "unsupported_parameter",
+                         "\"response_format\" other than \"text\" is not supported yet");
+}
+
+static enum status check_together(enum api api, const struct params *p, struct err *e)
+{
+    int64_t asked = p->given[FIELD_max_completion_tokens] ? p->max_completion_tokens
+                    : p->given[FIELD_max_tokens]          ? p->max_tokens
+                                                          : INT64_MAX;
+    if (p->given[FIELD_top_logprobs] && p->top_logprobs > 0 && !p->logprobs)
+        return err_set_field(e, ERR_INVALID, "top_logprobs", "invalid_value",
+                             "\"top_logprobs\" needs \"logprobs\" true");
+    if (asked == 0 && !(api == API_COMPLETIONS && p->echo))
+        return err_set_field(e, ERR_INVALID, "max_tokens", "out_of_range",
+                             "\"max_tokens\" must be at least 1%s",
+                             api == API_COMPLETIONS ? " without echo" : "");
+    if (p->min_tokens > asked)
+        return err_set_field(e, ERR_INVALID, "min_tokens", "out_of_range",
+                             "\"min_tokens\" is %lld, more than max_tokens, which is %lld",
+                             (long long)p->min_tokens, (long long)asked);
+    if (p->given[FIELD_overflow] && !str_eq_c(p->overflow, "stop") &&
+        !str_eq_c(p->overflow, "sinks"))
+        return err_set_field(e, ERR_INVALID, "overflow", "invalid_value",
+                             "\"overflow\" must be \"stop\" or \"sinks\"");
+    enum status status = check_tools(p, e);
+    return status ? status : check_format(p, e);
+}
+
+/* The model's own recommendation stands where the request is silent. */
+static void fill_sampling(const struct server *srv, enum api api, const struct params *p,
+                          struct sampling_params *s)
+{
+    const struct engine_info *info = srv->model.info;
+    s->temperature = (float)p->temperature;
+    s->top_p = (float)p->top_p;
+    s->min_p = (float)p->min_p;
+    s->top_k = (int32_t)p->top_k;
+    if (!p->given[FIELD_temperature] && !isnan(info->sampling_temperature))
+        s->temperature = info->sampling_temperature;
+    if (!p->given[FIELD_top_p] && !isnan(info->sampling_top_p))
+        s->top_p = info->sampling_top_p;
+    if (!p->given[FIELD_min_p] && !isnan(info->sampling_min_p))
+        s->min_p = info->sampling_min_p;
+    if (!p->given[FIELD_top_k] && info->sampling_top_k > 0)
+        s->top_k = info->sampling_top_k;
+    /* The sampler takes (0, 1]: the smallest share above 0 keeps the best token only. */
+    if (!(s->top_p > 0))
+        s->top_p = 1e-30f;
+    s->presence_penalty = (float)p->presence_penalty;
+    s->frequency_penalty = (float)p->frequency_penalty;
+    s->repetition_penalty = (float)p->repetition_penalty;
+    s->n_top = -1;
+    if (api == API_CHAT && p->logprobs)
+        s->n_top = (int32_t)p->top_logprobs;
+    if (api == API_COMPLETIONS && p->best_of > p->n)
+        s->n_top = 0; /* choices are compared by the tokens' own */
+    if (api == API_COMPLETIONS && p->given[FIELD_n_logprobs])
+        s->n_top = (int32_t)p->n_logprobs;
+}
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    CHECK(getrandom(&seed, sizeof(seed), 0) == sizeof(seed));
+    return seed;
+}
+
+/* Bytes that only requests which may share prefixes have in common. A client can add to them and not
+ * take away: lengths make the parts unambiguous. */
+static void fill_salt(const struct exchange *ex, const struct params *p, struct request *r)
+{
+    struct buf salt = {0};
+    int isolation = ex->srv->set->prefix_isolation;
+    const struct policy_tenant *t = ex->grant.tenant;
+    if (isolation == SET_ISOLATION_TENANT) {
+        buf_printf(&salt, "t%u:", t->n_id);
+        buf_add(&salt, t->id, t->n_id);
+    }
+    if (isolation != SET_ISOLATION_OFF && p->cache_salt.len) {
+        buf_printf(&salt, "s%zu:", p->cache_salt.len);
+        buf_add_str(&salt, p->cache_salt);
+    }
+    r->n_salt_bytes = (uint32_t)salt.len;
+    if (salt.len)
+        r->salt = buf_take(&salt);
+}
+
+/* What decides when it runs, and beside whom. */
+static void fill_service(const struct exchange *ex, const struct params *p, struct request *r)
+{
+    const struct settings *set = ex->srv->set;
+    r->arrive_ns = ex->start_ns;
+    if (set->server_queue_timeout)
+        r->queue_deadline_ns = ex->start_ns + (uint64_t)set->server_queue_timeout * NS_PER_MS;
+    if (p->given[FIELD_deadline_ms])
+        r->deadline_ns = ex->start_ns + (uint64_t)p->deadline_ms * NS_PER_MS;
+    r->priority = (int32_t)p->priority;
+    r->reserve = p->kv_reserve;
+    r->tenant = ex->grant.tenant->slot;
+    r->tenant_uses = ex->grant.uses;
+    atomic_fetch_add(r->tenant_uses, 1);
+    fill_salt(ex, p, r);
+}
+
+enum status prepare_request(struct exchange *ex, enum api api, const struct params *p,
+                            struct request *r, struct err *e)
+{
+    const struct server *srv = ex->srv;
+    enum status status = check_together(api, p, e);
+    if (!status && p->stop)
+        status = read_stops(srv, p->stop, r, e);
+    if (!status && p->stop_token_ids)
+        status = read_stop_tokens(srv, p->stop_token_ids, r, e);
+    if (!status && p->logit_bias)
+        status = read_bias(srv, p->logit_bias, r, e);
+    if (status)
+        return status;
+    fill_sampling(srv, api, p, &r->sampling);
+    r->sampling.seed = p->given[FIELD_seed] ? p->seed : random_seed();
+    r->id = atomic_fetch_add_explicit(&ex->srv->next_id, 1, memory_order_relaxed);
+    snprintf(r->name, sizeof(r->name), "%s", ex->id);
+    fill_service(ex, p, r);
+    r->n_choices = (uint32_t)(p->best_of > p->n ? p->best_of : p->n);
+    r->ignore_eos = p->ignore_eos;
+    r->include_stop = p->include_stop;
+    r->skip_special = p->skip_special;
+    r->prompt_logprobs = api == API_COMPLETIONS && p->echo && p->given[FIELD_n_logprobs];
+    return OK;
+}
+
+/* Twice the least that the scheduler takes: it pauses a sequence when the free room is below a quarter
+ * of the ring, see made_room in job.c. */
+static void size_ring(const struct server *srv, struct request *r)
+{
+    uint32_t need = 2 * request_ring_bytes(r, srv->model.tok);
+    if (need <= r->ring.cap)
+        return;
+    byte_ring_release(&r->ring);
+    byte_ring_init(&r->ring, need);
+}
+
+struct request *prepare_new(void)
+{
+    enum { LEAST_RING_BYTES = 4096 };
+    return request_new(LEAST_RING_BYTES);
+}
+
+static enum status refuse_length(struct exchange *ex, const char *param, uint32_t n_prompt,
+                                 uint32_t most, const struct limits_in_force *l, struct err *e)
+{
+    bool by_input = l->is.max_input <= most;
+    err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
+                  "the prompt has %u tokens, at most %u are allowed (%s is %u)", n_prompt, most,
+                  by_input ? l->input_from : l->context_from,
+                  by_input ? l->is.max_input : l->is.max_context);
+    reply_too_long(ex, e, n_prompt, most);
+    return ERR_CONTEXT_LENGTH;
+}
+
+/* Longest prompt under the limits, with room for an output of at least so many tokens. */
+static uint32_t longest_prompt(const struct limits_in_force *l, uint32_t n_output)
+{
+    uint32_t most = l->is.max_context - n_output;
+    return l->is.max_input < most ? l->is.max_input : most;
+}
+
+enum status prepare_prompt(struct exchange *ex, enum api api, const struct params *p,
+                           struct request *r, struct tokens *tokens, struct err *e)
+{
+    const struct server *srv = ex->srv;
+    const char *param = api == API_CHAT ? "messages" : "prompt";
+    struct limits_in_force l;
+    int64_t asked =
+        api == API_CHAT ? srv->set->limits_default_max_tokens : DEFAULT_COMPLETION_TOKENS;
+    if (p->given[FIELD_max_tokens])
+        asked = p->max_tokens;
+    if (p->given[FIELD_max_completion_tokens])
+        asked = p->max_completion_tokens;
+    r->prompt = tokens->id;
+    r->n_prompt = tokens->n;
+    *tokens = (struct tokens){0};
+    if (r->n_prompt == 0)
+        return err_set_field(e, ERR_INVALID, param, "empty_prompt", "the prompt has no tokens");
+    policy_limits(ex->grant.policy, ex->grant.tenant,
+                  api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, srv->model.max_context, &l);
+    uint32_t most = longest_prompt(&l, asked != 0), room = 0;
+    if (r->n_prompt > most)
+        return refuse_length(ex, param, r->n_prompt, most, &l, e);
+    if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room)) {
+        err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
+                      "%u choices of a prompt of %u tokens do not fit into the KV blocks",
+                      r->n_choices, r->n_prompt);
+        r->max_tokens = 1; /* the least that could be asked for */
+        reply_too_long(ex, e, r->n_prompt, sched_longest_prompt(srv->model.sched, r));
+        return ERR_CONTEXT_LENGTH;
+    }
+    if (l.is.max_context - r->n_prompt < room)
+        room = l.is.max_context - r->n_prompt;
+    if (asked > room && str_eq_c(p->overflow, "sinks")) {
+        r->overflow_context = r->n_prompt + room;
+        room = room > OVERFLOW_MAX_TOKENS ? room : OVERFLOW_MAX_TOKENS;
+    }
+    if (l.is.max_output < room)
+        room = l.is.max_output;
+    r->max_tokens = asked < room ? (uint32_t)asked : room;
+    r->min_tokens = p->min_tokens < r->max_tokens ? (uint32_t)p->min_tokens : r->max_tokens;
+    size_ring(srv, r);
+    return OK;
+}
+
+enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
+                         struct err *e)
+{
+    const struct server *srv = ex->srv;
+    struct limits_in_force l;
+    uint32_t n = tokens->n;
+    if (n == 0)
+        return err_set_field(e, ERR_INVALID, "prompt", "empty_prompt", "the prefix has no tokens");
+    tokens_add(tokens, tokens->id[0]); /* the last one is not computed */
+    r->prompt = tokens->id;
+    r->n_prompt = tokens->n;
+    *tokens = (struct tokens){0};
+    policy_limits(ex->grant.policy, ex->grant.tenant, ROUTE_COMPLETIONS, srv->model.max_context,
+                  &l);
+    uint32_t most = longest_prompt(&l, 1);
+    if (n > most)
+        return refuse_length(ex, "prompt", n, most, &l, e);
+    r->fill = true;
+    size_ring(srv, r);
+    return OK;
+}

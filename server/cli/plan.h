@@ -1,0 +1,11 @@
+/* `millrace plan`: the memory that a model needs for so many users, before anything is bought.
+ * Thread: main. */
+#ifndef SERVER_CLI_PLAN_H
+#define SERVER_CLI_PLAN_H
+
+#include "base/status.h"
+
+/* argv: the model first, then options; --help prints them. */
+enum status plan_run(int argc, char **argv, char **environ, struct err *e);
+
+#endif

@@ -1,0 +1,11 @@
+/* `millrace simulate`: a recorded load run again under other conditions, told as a table or as JSON.
+ * Thread: main. */
+#ifndef SERVER_CLI_SIMULATE_H
+#define SERVER_CLI_SIMULATE_H
+
+#include "base/status.h"
+
+/* argv: the file first, then options; --help prints them. */
+enum status simulate_run(int argc, char **argv, struct err *e);
+
+#endif

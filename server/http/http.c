@@ -1,0 +1,721 @@
+/* libmicrohttpd's callbacks; see http.h.
+ *
+ * A request: first call (begin: framing, route, key, limits) -> body calls -> last call (advance: the
+ * handler runs, here or on the offload thread) -> an answer, or work for the scheduler. While the
+ * scheduler works the connection is suspended; afterwards libmicrohttpd calls again and the answer is
+ * queued, or its content reader ends the stream. */
+#include "server/http/http.h"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/metrics.h"
+#include "server/http/access.h"
+#include "server/http/exchange.h"
+#include "server/api/format.h"
+#include "server/http/guard.h"
+#include "server/api/job.h"
+#include "server/http/limits.h"
+#include "server/http/offload.h"
+#include "server/http/question.h"
+#include "server/http/routes.h"
+#include "server/server.h"
+#include "server/http/stream.h"
+
+static const char *header(const struct conn *c, const char *name)
+{
+    return MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_query(const struct exchange *ex, const char *name)
+{
+    const char *value = NULL;
+    size_t n = 0;
+    if (MHD_lookup_connection_value_n(ex->conn->mhd, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+                                      &value, &n) != MHD_YES)
+        return NULL;
+    return value ? value : "";
+}
+
+/* ---- answers ---- */
+
+static void add_header(struct MHD_Response *r, const char *name, const char *value)
+{
+    if (*value && MHD_add_response_header(r, name, value) != MHD_YES)
+        log_warn("cannot add the response header %s", name);
+}
+
+/* Answers a preflight for any header the browser asks about: keys travel in headers, not cookies. A
+ * list too long to be repeated gets the wildcard, which does not cover authorization. */
+static void add_preflight(struct MHD_Response *r, const struct conn *c)
+{
+    const char *asked = header(c, "Access-Control-Request-Headers");
+    if (!asked || !*asked)
+        asked = "authorization, content-type, x-api-key, x-request-id";
+    else if (strlen(asked) > ECHO_MAX_BYTES)
+        asked = "*, authorization";
+    add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+    add_header(r, "Access-Control-Allow-Headers", asked);
+    add_header(r, "Access-Control-Max-Age", "86400");
+    add_header(r, "Vary", "Access-Control-Request-Headers");
+}
+
+/* A stream's head goes out before anything is computed: what is known is the time until now. */
+static void add_timing(struct MHD_Response *r, const struct exchange *ex)
+{
+    struct buf value = {0};
+    if (!ex->job)
+        return;
+    if (ex->job->stream)
+        buf_printf(&value, "prepare;dur=%.3f",
+                   (double)(clock_ns() - ex->start_ns) / (double)NS_PER_MS);
+    else if (ex->job->n_ended)
+        format_server_timing(&value, &ex->job->timing);
+    add_header(r, "Server-Timing", value.len ? value.ptr : "");
+    buf_release(&value);
+}
+
+static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
+{
+    const char *origin = ex->srv->set->server_cors_origin;
+    if (*origin) {
+        add_header(r, "Access-Control-Allow-Origin", origin);
+        add_header(r, "Access-Control-Expose-Headers",
+                   "x-request-id, x-ignored-params, retry-after, server-timing");
+    }
+    add_header(r, "X-Request-Id", ex->id);
+    add_timing(r, ex);
+    if (ex->ignored.len)
+        add_header(r, "X-Ignored-Params", ex->ignored.ptr);
+    if (ex->close || server_phase(ex->srv) == PHASE_DRAINING)
+        add_header(r, "Connection", "close");
+}
+
+static enum MHD_Result send_reply(struct exchange *ex)
+{
+    struct reply *reply = &ex->reply;
+    char number[16];
+    size_t n = reply->body.len;
+    timer_stop(&ex->conn->timer); /* the request's deadlines end where the answer begins */
+    ex->n_sent = n;
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer_with_free_callback(n, buf_take(&reply->body), mem_free);
+    if (!r)
+        return MHD_NO;
+    if (n)
+        add_header(r, "Content-Type",
+                   reply->content_type ? reply->content_type : "application/json");
+    if (reply->retry_after_s) {
+        snprintf(number, sizeof(number), "%u", reply->retry_after_s);
+        add_header(r, "Retry-After", number);
+    }
+    add_header(r, "Allow", reply->allow);
+    if (reply->http == 204)
+        add_preflight(r, ex->conn);
+    if (reply->http == 401)
+        add_header(r, "WWW-Authenticate", "Bearer");
+    add_common_headers(r, ex);
+    ex->queued = true;
+    enum MHD_Result result = MHD_queue_response(ex->conn->mhd, (unsigned)reply->http, r);
+    MHD_destroy_response(r);
+    return result;
+}
+
+/* Content reader: called once when the head is out, and once more when the stream has ended. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct exchange *ex = cls;
+    (void)pos;
+    (void)buf;
+    (void)max;
+    if (ex->stream_ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (ex->gone)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    MHD_suspend_connection(ex->conn->mhd);
+    loop_watch(ex->conn);
+    ex->streaming = true;
+    loop_timer(ex->conn, TIMER_PING);
+    loop_pend(ex->conn);
+    return 0;
+}
+
+static enum MHD_Result send_stream_head(struct exchange *ex)
+{
+    enum { BLOCK_BYTES = 64 }; /* the reader never hands out data */
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, ex, NULL);
+    if (!r)
+        return MHD_NO;
+    add_header(r, "Content-Type", "text/event-stream; charset=utf-8");
+    add_header(r, "Cache-Control", "no-cache");
+    add_header(r, "X-Accel-Buffering", "no");
+    add_common_headers(r, ex);
+    ex->queued = true;
+    ex->reply.http = 200;
+    enum MHD_Result result = MHD_queue_response(ex->conn->mhd, MHD_HTTP_OK, r);
+    MHD_destroy_response(r);
+    return result;
+}
+
+/* ---- first call ---- */
+
+static enum MHD_Result visit_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    size_t n_name, const char *value, size_t n_value)
+{
+    (void)kind;
+    guard_header(cls, name, n_name, value ? value : "", value ? n_value : 0);
+    return MHD_YES;
+}
+
+static enum MHD_Result visit_argument(void *cls, enum MHD_ValueKind kind, const char *name,
+                                      size_t n_name, const char *value, size_t n_value)
+{
+    (void)kind;
+    (void)name;
+    guard_argument(cls, n_name, value ? n_value : 0);
+    return MHD_YES;
+}
+
+/* The client's id when it is short and plain, else one of ours. */
+static void set_request_id(struct exchange *ex)
+{
+    const char *given = header(ex->conn, "X-Request-Id");
+    size_t n = given ? strlen(given) : 0;
+    bool plain = n > 0 && n < REQUEST_ID_CAP;
+    for (size_t i = 0; plain && i < n; i++)
+        plain = given[i] > ' ' && given[i] < 127;
+    if (plain)
+        snprintf(ex->id, sizeof(ex->id), "%s", given);
+    else
+        snprintf(ex->id, sizeof(ex->id), "req-%016llx%08llx", (unsigned long long)ex->srv->id_salt,
+                 (unsigned long long)atomic_fetch_add_explicit(&ex->srv->next_id, 1,
+                                                               memory_order_relaxed));
+}
+
+static void refuse(struct exchange *ex, int problem_id, const char *text)
+{
+    struct err e;
+    err_set(&e, ERR_INVALID, "%s", text);
+    reply_problem(ex, problem_id, &e);
+}
+
+static void find_route(struct exchange *ex, const char *url, enum method m)
+{
+    struct err e;
+    ex->route = route_find(m, url, ex->path_arg, sizeof(ex->path_arg), ex->reply.allow);
+    if (m == METHOD_OPTIONS && (ex->reply.allow[0] || strcmp(url, "*") == 0)) {
+        reply_json(ex, 204);
+    } else if (!ex->route && ex->reply.allow[0]) {
+        err_set(&e, ERR_INVALID, "this path takes %s", ex->reply.allow);
+        reply_problem(ex, HTTP_METHOD, &e);
+    } else if (!ex->route) {
+        err_set(&e, ERR_NOT_FOUND, "there is nothing at \"%.200s\"", url);
+        reply_err(ex, &e);
+    }
+}
+
+static void check_key(struct exchange *ex)
+{
+    const char *authorization = header(ex->conn, "Authorization");
+    const char *x_api_key = header(ex->conn, "X-Api-Key");
+    if (!auth_check(&ex->srv->auth, authorization, x_api_key, &ex->grant))
+        refuse(ex, HTTP_UNAUTHORIZED,
+               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
+    else if (ex->route->needs == NEEDS_ADMIN && !ex->grant.admin)
+        refuse(ex, HTTP_FORBIDDEN,
+               "this path shows everybody's requests: it needs a key with admin=true in the key "
+               "file");
+}
+
+static void check_phase(struct exchange *ex)
+{
+    struct err e;
+    enum phase phase = server_phase(ex->srv);
+    if (!ex->route->model || phase == PHASE_READY)
+        return;
+    if (phase == PHASE_LOADING)
+        err_set(&e, ERR_BUSY, "the model is loading");
+    else
+        err_set(&e, ERR_DRAINING, "the server is shutting down");
+    reply_err(ex, &e);
+}
+
+static void check_media(struct exchange *ex)
+{
+    const char *type = header(ex->conn, "Content-Type");
+    const char *coding = header(ex->conn, "Content-Encoding");
+    if (type && strncasecmp(type, "multipart/", 10) == 0)
+        refuse(ex, HTTP_MEDIA, "multipart bodies are not taken here, send JSON");
+    else if (coding && *coding && strcasecmp(coding, "identity") != 0)
+        refuse(ex, HTTP_MEDIA, "compressed bodies are not taken, send the JSON as it is");
+}
+
+static void check_size(struct exchange *ex, uint64_t n)
+{
+    struct err e;
+    uint64_t most = ex->srv->set->server_max_body;
+    if (n == UINT64_MAX || n <= most)
+        return;
+    err_set(&e, ERR_TOO_LARGE, "the body has %llu bytes, at most %llu are taken",
+            (unsigned long long)n, (unsigned long long)most);
+    reply_err(ex, &e);
+}
+
+/* What can be refused from the head alone, in this order; the first finding stands. */
+static void check_head(struct exchange *ex, const struct guard *g, const char *url,
+                       const char *method)
+{
+    struct conn *c = ex->conn;
+    if (c->uri_has_nul) {
+        refuse(ex, ERR_INVALID, "the path holds a NUL character");
+        return;
+    }
+    find_route(ex, url, method_of(method));
+    if (!ex->reply.set && ex->route->needs != NEEDS_NOTHING)
+        check_key(ex);
+    if (!ex->reply.set)
+        check_phase(ex);
+    if (!ex->reply.set && ex->route->body)
+        check_media(ex);
+    if (!ex->reply.set)
+        check_size(ex, g->length);
+}
+
+static enum MHD_Result begin(struct conn *c, const char *url, const char *method,
+                             const char *version, void **ctx)
+{
+    struct exchange *ex = mem_zalloc(sizeof(*ex));
+    struct guard g;
+    struct err e;
+    *ctx = ex;
+    c->ex = ex;
+    c->request_seen = false;
+    ex->srv = c->loop->srv;
+    ex->conn = c;
+    ex->start_ns = clock_ns();
+    ex->http11 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
+    ex->head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    ex->method_label = method_label(method_of(method));
+    snprintf(ex->path, sizeof(ex->path), "%s", url);
+    ex->anthropic = header(c, "anthropic-version") != NULL;
+    set_request_id(ex);
+    loop_timer(c, TIMER_BODY);
+
+    guard_init(&g);
+    MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, visit_header, &g);
+    MHD_get_connection_values_n(c->mhd, MHD_GET_ARGUMENT_KIND, visit_argument, &g);
+    if (guard_check(&g, version, &e)) {
+        ex->close = true;
+        reply_problem(ex, HTTP_FRAMING, &e);
+        return send_reply(ex);
+    }
+    if (g.n_bytes + strlen(url) > HEAD_MAX_BYTES) {
+        err_set(&e, ERR_INVALID, "path and headers take %zu bytes, at most %d are allowed",
+                g.n_bytes + strlen(url), HEAD_MAX_BYTES);
+        ex->close = true;
+        reply_problem(ex, HTTP_HEAD, &e);
+        return send_reply(ex);
+    }
+    check_head(ex, &g, url, method);
+    /* Many clients read no answer before they have sent all, and closing on them loses it: the body is
+     * read to its end, and the connection lives on. One that is far too large, or that waits for
+     * 100 Continue, is answered before it comes. */
+    uint64_t most = ex->srv->set->server_max_body;
+    bool sized = g.length != UINT64_MAX, large = sized && g.length > SWALLOW_FACTOR * most;
+    if (ex->reply.set && (g.chunked || sized) && (large || g.expects_continue)) {
+        ex->close = true;
+        return send_reply(ex);
+    }
+    return MHD_YES;
+}
+
+/* ---- body ---- */
+
+static enum MHD_Result take_body(struct exchange *ex, const char *data, size_t n)
+{
+    uint64_t most = ex->srv->set->server_max_body;
+    if (!ex->reply.set && ex->body.len + n > most) {
+        struct err e;
+        ex->n_swallowed = ex->body.len;
+        buf_release(&ex->body);
+        err_set(&e, ERR_TOO_LARGE, "the body has more than %llu bytes, the most that are taken",
+                (unsigned long long)most);
+        reply_err(ex, &e);
+    }
+    if (!ex->reply.set) {
+        buf_add(&ex->body, data, n);
+        return MHD_YES;
+    }
+    ex->n_swallowed += n;
+    return ex->n_swallowed > SWALLOW_FACTOR * most ? MHD_NO : MHD_YES;
+}
+
+/* ---- last call, and again after each resume ---- */
+
+static void suspend(struct exchange *ex)
+{
+    MHD_suspend_connection(ex->conn->mhd);
+    loop_watch(ex->conn);
+}
+
+static enum MHD_Result start_job(struct exchange *ex)
+{
+    struct err e = {0};
+    uint32_t retry_after_s = 0;
+    ex->stage = STAGE_RUNNING;
+    if (job_submit(ex->job, loop_wake, ex->conn->loop, &retry_after_s, &e)) {
+        ex->reply.retry_after_s = retry_after_s;
+        job_refuse(ex->job, &e);
+        return send_reply(ex);
+    }
+    ex->job->running = true;
+    atomic_fetch_add_explicit(&ex->conn->loop->n_jobs, 1, memory_order_relaxed);
+    buf_release(&ex->body);
+    if (ex->job->stream)
+        return send_stream_head(ex);
+    suspend(ex);
+    return MHD_YES;
+}
+
+static bool writes_files(const struct exchange *ex)
+{
+    return ex->route->method == METHOD_PUT || ex->route->method == METHOD_DELETE;
+}
+
+static enum MHD_Result advance(struct exchange *ex)
+{
+    timer_stop(&ex->conn->timer);
+    if (ex->gone)
+        return MHD_NO;
+    if (ex->stage == STAGE_READING && !ex->reply.set) {
+        if ((ex->body.len > OFFLOAD_BYTES || writes_files(ex)) &&
+            offload_push(ex->srv->offload, ex)) {
+            ex->stage = STAGE_OFFLOAD;
+            suspend(ex);
+            return MHD_YES;
+        }
+        ex->route->handle(ex);
+        ex->stage = STAGE_PREPARED;
+        if (ex->question && !ex->reply.set) {
+            ex->stage = STAGE_ASKED;
+            suspend(ex);
+            question_ask(ex->question);
+            return MHD_YES;
+        }
+    }
+    if (ex->question && !ex->reply.set)
+        ex->route->handle(ex);
+    if (ex->reply.set)
+        return send_reply(ex);
+    if (ex->stage == STAGE_PREPARED && ex->job)
+        return start_job(ex);
+    return MHD_NO;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *n_upload, void **ctx)
+{
+    (void)cls;
+    struct exchange *ex = *ctx;
+    if (!ex) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        return begin(info->socket_context, url, method, version, ctx);
+    }
+    if (*n_upload) {
+        enum MHD_Result result = take_body(ex, upload, *n_upload);
+        *n_upload = 0;
+        return result;
+    }
+    return ex->queued ? MHD_YES : advance(ex);
+}
+
+/* ---- events from elsewhere, while suspended ---- */
+
+void http_prepared(struct exchange *ex)
+{
+    ex->stage = STAGE_PREPARED;
+    loop_resume(ex->conn);
+}
+
+static void end_by_hangup(struct exchange *ex, const char *end)
+{
+    ex->gone = true;
+    ex->end = end;
+    if (ex->stage == STAGE_OFFLOAD || ex->stage == STAGE_ASKED)
+        return; /* another thread holds it; http_prepared comes */
+    job_cancel(ex->job, ERR_CANCELLED, "the client is gone");
+    loop_resume(ex->conn);
+}
+
+static void pump_stream(struct exchange *ex)
+{
+    struct conn *c = ex->conn;
+    uint64_t before = ex->n_sent;
+    size_t stash_before = ex->stash.len - ex->stash_at;
+    switch (stream_pump(ex, c->fd, &c->loop->out)) {
+    case STREAM_OPEN:
+        if (ex->n_sent != before || stash_before)
+            loop_timer(c, TIMER_PING);
+        break;
+    case STREAM_BLOCKED:
+        if (!stash_before || ex->stash.len - ex->stash_at != stash_before)
+            loop_timer(c, TIMER_SLOW);
+        break;
+    case STREAM_ENDED:
+        ex->stream_ended = true;
+        loop_resume(c);
+        break;
+    case STREAM_BROKEN:
+        end_by_hangup(ex, "client_gone");
+        break;
+    }
+}
+
+void http_pump(struct exchange *ex)
+{
+    if (!ex->suspended || ex->stage != STAGE_RUNNING || ex->gone)
+        return;
+    struct job *j = ex->job;
+    if (ex->streaming) {
+        pump_stream(ex);
+        return;
+    }
+    if (j->stream)
+        return;
+    job_take(j, NULL, 0);
+    if (!j->done)
+        return;
+    if (j->api == API_PREFIXES && !j->error.status && offload_push(ex->srv->offload, ex)) {
+        ex->stage = STAGE_OFFLOAD; /* its handler answers */
+        return;
+    }
+    job_reply(j);
+    loop_resume(ex->conn);
+}
+
+void http_hangup(struct conn *c)
+{
+    if (!c->ex->gone)
+        end_by_hangup(c->ex, "client_gone");
+}
+
+/* A canned answer straight to the socket: libmicrohttpd takes none outside its callbacks. */
+static void send_canned(int fd, int problem_id, const char *text)
+{
+    struct buf body = {0}, out = {0};
+    struct err e;
+    const struct problem *p = problem_find(problem_id);
+    err_set(&e, ERR_INVALID, "%s", text);
+    problem_add_json(&body, p, &e, "");
+    buf_printf(&out,
+               "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+               "%sConnection: close\r\n\r\n%s",
+               p->http, p->http == 408 ? "Request Timeout" : "Service Unavailable", body.len,
+               p->retry_after_s ? "Retry-After: 1\r\n" : "", body.ptr);
+    if (send(fd, out.ptr, out.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        log_debug("a canned answer was not taken");
+    buf_release(&body);
+    buf_release(&out);
+}
+
+void http_refuse(int fd)
+{
+    enum { MOST_READS = 16 };
+    char unread[4096];
+    send_canned(fd, HTTP_CONNECTIONS, "too many connections are open");
+    shutdown(fd, SHUT_WR);
+    /* Unread bytes would turn the close into a reset that can overtake the answer; a client that goes
+     * on sending may not hold the loop. */
+    for (int i = 0; i < MOST_READS && recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++)
+        continue;
+    close(fd);
+}
+
+void http_expired(struct conn *c, enum timer_kind kind)
+{
+    struct exchange *ex = c->ex;
+    switch (kind) {
+    case TIMER_HEAD:
+    case TIMER_BODY:
+        if (ex)
+            ex->end = "deadline";
+        if (kind == TIMER_BODY || c->request_seen)
+            send_canned(c->fd, HTTP_SLOW_REQUEST, "the request took too long to arrive");
+        shutdown(c->fd, SHUT_RDWR);
+        c->loop->run_mhd = true;
+        break;
+    case TIMER_IDLE:
+        shutdown(c->fd, SHUT_RDWR);
+        c->loop->run_mhd = true;
+        break;
+    case TIMER_PING:
+        if (!ex || !ex->streaming || !ex->suspended)
+            break;
+        if (stream_ping(ex, c->fd, &c->loop->out) == STREAM_BROKEN)
+            end_by_hangup(ex, "client_gone");
+        else
+            loop_timer(c, ex->stash.len ? TIMER_SLOW : TIMER_PING);
+        break;
+    case TIMER_SLOW:
+        if (ex && ex->suspended)
+            end_by_hangup(ex, "slow_client");
+        break;
+    case N_TIMERS:
+        break;
+    }
+}
+
+void http_abort(struct exchange *ex)
+{
+    if (ex->stage != STAGE_RUNNING || ex->gone || ex->job->done)
+        return;
+    job_cancel(ex->job, ERR_DRAINING, "the server is shutting down");
+    ex->end = "drain";
+    http_pump(ex);
+}
+
+/* ---- the end of requests and connections ---- */
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)cls;
+    (void)mhd;
+    struct exchange *ex = *ctx;
+    if (!ex)
+        return;
+    struct conn *c = ex->conn;
+    *ctx = NULL;
+    bool told_all = code == MHD_REQUEST_TERMINATED_COMPLETED_OK || ex->stream_ended;
+    if (!ex->end && !told_all)
+        ex->end = code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? "deadline" : "client_gone";
+    if (ex->job && ex->job->submitted && ex->end && strcmp(ex->end, "drain") != 0)
+        metrics_add(ex->srv->metrics, METRIC_CLIENT_DISCONNECTS, NULL, 1);
+    access_done(ex);
+    if (ex->job && ex->job->running) {
+        ex->job->running = false;
+        atomic_fetch_sub_explicit(&c->loop->n_jobs, 1, memory_order_release);
+    }
+    job_free(ex->job);
+    exchange_release(ex);
+    mem_free(ex);
+    c->ex = NULL;
+    loop_timer(c, TIMER_IDLE);
+}
+
+static void set_ip(struct conn *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    if (a && a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, c->ip, sizeof(c->ip));
+    else if (a && a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, c->ip, sizeof(c->ip));
+}
+
+static void conn_started(struct loop *l, struct MHD_Connection *mhd, void **context)
+{
+    struct conn *c = mem_zalloc(sizeof(*c));
+    *context = c;
+    c->watch.kind = WATCH_CONN;
+    c->loop = l;
+    c->mhd = mhd;
+    c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    c->next = l->conns;
+    if (c->next)
+        c->next->prev = c;
+    l->conns = c;
+    set_ip(c);
+    atomic_fetch_add_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
+    loop_timer(c, TIMER_HEAD);
+}
+
+static void conn_closed(struct loop *l, struct conn *c)
+{
+    timer_stop(&c->timer);
+    for (struct conn **p = &l->pending; *p; p = &(*p)->next_pending) {
+        if (*p == c) {
+            *p = c->next_pending;
+            break;
+        }
+    }
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        l->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    mem_free(c);
+    atomic_fetch_sub_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct loop *l = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        conn_started(l, mhd, context);
+    else if (*context)
+        conn_closed(l, *context);
+}
+
+/* Called when the request line is complete: the head's deadline starts. */
+static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *mhd)
+{
+    (void)cls;
+    struct conn *c =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    c->request_seen = true;
+    c->uri_has_nul = strstr(uri, "%00") != NULL;
+    loop_timer(c, TIMER_HEAD);
+    return NULL;
+}
+
+static void on_log(void *cls, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static void on_log(void *cls, const char *format, va_list args)
+{
+    (void)cls;
+    char text[256];
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\r\n")] = 0;
+    log_debug("libmicrohttpd: %s", text);
+}
+
+enum status http_start_daemon(struct loop *l, struct err *e)
+{
+    enum { SPARE_CONNECTIONS = 64 };
+    const struct settings *set = l->srv->set;
+    unsigned idle_s = (unsigned)((set->server_idle_timeout + 999) / 1000);
+    l->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | (MHD_ALLOW_SUSPEND_RESUME & ~MHD_USE_ITC) |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, l, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)set->server_max_connections + SPARE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+        idle_s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, l, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, l, MHD_OPTION_END);
+    if (!l->mhd)
+        return err_set(e, ERR_IO, "cannot start libmicrohttpd");
+    l->mhd_fd = MHD_get_daemon_info(l->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    return OK;
+}
+
+void http_stop_daemon(struct loop *l)
+{
+    if (l->mhd)
+        MHD_stop_daemon(l->mhd);
+    l->mhd = NULL;
+}

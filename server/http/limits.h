@@ -1,0 +1,22 @@
+/* Fixed bounds of the HTTP front end, beside the settings that can be changed. */
+#ifndef SERVER_HTTP_LIMITS_H
+#define SERVER_HTTP_LIMITS_H
+
+enum {
+    JSON_DEPTH = 64, /* containers inside one another in a body */
+    JSON_NODES = 1 << 20, /* values in a body */
+    MAX_PROMPTS = 256, /* prompts of one completions call */
+    MAX_STOP_TOKENS = 64, /* stop_token_ids */
+    MAX_BIAS = 4096, /* entries of logit_bias */
+    HEADER_POOL_BYTES =
+        16384, /* libmicrohttpd's memory of a connection: heads of request and answer */
+    HEAD_MAX_BYTES = 12288, /* of it, for the request's head, see guard.h */
+    ECHO_MAX_BYTES = 1024, /* of a header that an answer repeats */
+    OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
+    SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
+    DEFAULT_COMPLETION_TOKENS = 16,
+    OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */
+    TAKE_BYTES = 64 << 10 /* output formatted in one go for a stream */
+};
+
+#endif

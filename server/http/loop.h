@@ -1,0 +1,95 @@
+/* One HTTP loop: a thread with its own epoll, listening socket and libmicrohttpd daemon (external
+ * epoll mode). It accepts, wakes streams, watches suspended sockets for hang-ups and runs deadlines.
+ *
+ * Why not libmicrohttpd's own threads: there each wake of a suspended connection walks the list of all
+ * suspended ones, and at most 11 connections are accepted a pass. Here the library parses requests and
+ * writes heads; the events of a stream are written by this loop while the connection stays suspended.
+ *
+ * Other threads only touch: loop_wake (engine), loop_prepared (offload), loop_poke and the atomics. */
+#ifndef SERVER_HTTP_LOOP_H
+#define SERVER_HTTP_LOOP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "scheduler/request.h"
+#include "server/http/timers.h"
+
+struct MHD_Connection;
+struct MHD_Daemon;
+struct exchange;
+struct server;
+
+enum watch_kind { WATCH_MHD, WATCH_LISTEN, WATCH_EVENT, WATCH_CONN };
+
+/* First member of what epoll's data.ptr points to. */
+struct watch {
+    enum watch_kind kind;
+};
+
+struct conn {
+    struct watch watch;
+    struct loop *loop;
+    struct MHD_Connection *mhd; /* borrows; ends with the CLOSED notification */
+    struct exchange *ex; /* the request in progress, NULL between two */
+    struct conn *prev, *next; /* all connections of the loop */
+    struct conn *next_pending; /* streams whose head has just gone out */
+    struct timer timer; /* of the phase it is in */
+    int fd;
+    bool request_seen; /* a request line was read, its head is not complete yet */
+    bool uri_has_nul; /* %00 in the request line */
+    char ip[46];
+};
+
+/* Phases with a deadline; a list of timers each. */
+enum timer_kind { TIMER_HEAD, TIMER_BODY, TIMER_IDLE, TIMER_PING, TIMER_SLOW, N_TIMERS };
+
+struct loop {
+    struct server *srv; /* borrows */
+    struct watch watch_mhd, watch_listen, watch_event;
+    int epoll_fd, event_fd, listen_fd, mhd_fd;
+    int spare_fd; /* closed to accept and refuse one connection when descriptors run out */
+    struct MHD_Daemon *mhd;
+    struct thread thread;
+    _Atomic(struct request *) woken; /* newest first; each holds a reference */
+    _Atomic(struct exchange *) prepared; /* newest first */
+    struct request *to_pump; /* taken from woken, oldest first */
+    struct conn *pending;
+    struct conn *conns;
+    atomic_uint n_conns;
+    atomic_uint n_jobs; /* requests being answered */
+    atomic_bool draining, stopping;
+    bool accepting, listen_paused;
+    bool told_to_stop; /* jobs were ended with an error already */
+    uint64_t kill_ns; /* while stopping: connections are cut then */
+    bool run_mhd; /* the daemon has work that its epoll does not show */
+    struct timer_list timers[N_TIMERS];
+    struct buf out; /* scratch: events being formatted */
+};
+
+/* Takes over listen_fd, also when it fails. */
+enum status loop_new(struct server *srv, int listen_fd, struct loop **out, struct err *e);
+enum status loop_start(struct loop *l, struct err *e);
+void loop_poke(struct loop *l); /* any thread: one more turn */
+void loop_join(struct loop *l);
+void loop_free(struct loop *l); /* not started, or joined */
+
+/* Engine thread: a request of this loop has events. */
+void loop_wake(struct request *r, void *loop);
+/* Offload thread: the handler has run. */
+void loop_prepared(struct loop *l, struct exchange *ex);
+
+/* ---- for http.c and stream.c, loop thread ---- */
+uint64_t loop_now_ns(void);
+void loop_timer(struct conn *c, enum timer_kind kind); /* (re)starts the connection's timer */
+/* The connection was just suspended: watches its socket for hang-ups and room to write. */
+void loop_watch(struct conn *c);
+/* Stops watching, hands the connection back to libmicrohttpd. */
+void loop_resume(struct conn *c);
+void loop_pend(struct conn *c); /* stream.c pumps it at the end of this turn */
+
+#endif

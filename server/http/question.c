@@ -1,0 +1,62 @@
+/* Questions to the engine thread; see question.h. */
+#include "server/http/question.h"
+
+#include "base/mem.h"
+#include "server/http/exchange.h"
+#include "server/http/loop.h"
+#include "server/http/offload.h"
+#include "server/server.h"
+
+struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
+                              void (*format)(struct question *q))
+{
+    static const size_t item_bytes[] = {[ASK_SEQUENCES] = sizeof(struct seq_view),
+                                        [ASK_BLOCKS] = sizeof(struct block_view),
+                                        [ASK_JOURNAL] = sizeof(struct journal_record)};
+    struct question *q = mem_zalloc(sizeof(*q));
+    q->ex = ex;
+    q->format = format;
+    q->ask.kind = kind;
+    q->ask.cap = n_items;
+    q->ask.item.any = mem_alloc(mem_mul(n_items, item_bytes[kind]));
+    ex->question = q;
+    return q;
+}
+
+void question_free(struct question *q)
+{
+    if (!q)
+        return;
+    mem_free(q->ask.item.any);
+    mem_free(q);
+}
+
+/* Engine thread. The offload thread runs the handler again, or the loop when that has too much to do. */
+static void answered(struct sched_ask *a, void *arg)
+{
+    struct exchange *ex = ((struct question *)arg)->ex;
+    (void)a;
+    if (!offload_push(ex->srv->offload, ex))
+        loop_prepared(ex->conn->loop, ex);
+}
+
+void question_ask(struct question *q)
+{
+    q->ask.done = answered;
+    q->ask.arg = q;
+    sched_ask(q->ex->srv->model.sched, &q->ask);
+}
+
+bool question_reply(struct question *q)
+{
+    struct err e;
+    if (!q)
+        return false;
+    if (q->ask.status == OK) {
+        q->format(q);
+    } else {
+        err_set(&e, q->ask.status, "the engine thread has ended");
+        reply_err(q->ex, &e);
+    }
+    return true;
+}
