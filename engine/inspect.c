@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/kv_shape.h"
 #include "engine/model/weights.h"
+#include "kvpool/sizing.h"
 
 struct inspection {
     const struct gguf *g;
@@ -357,13 +358,12 @@ static void print_plan(struct inspection *in)
     fprintf(in->out, "\n  %-24s %.0f bytes a token (f16), %.0f (f32)\n", "kv",
             kv_layout_bytes_per_token(&f16), kv_layout_bytes_per_token(&f32));
     fprintf(in->out, "  %-24s ", "kv of a full context");
-    print_mib(in->out, kv_layout_seq_bytes(&f16, h->n_ctx_train));
+    print_mib(in->out, kv_seq_bytes(&f16, h->n_ctx_train));
     fprintf(in->out, "\n  %-24s %" PRIu64 " tokens (f16)\n", "1 GiB of kv holds",
-            kv_layout_seq_tokens(&f16, (uint64_t)1 << 30));
+            kv_seq_tokens(&f16, (uint64_t)1 << 30));
     fprintf(in->out, "  %-24s ", "memory of this machine");
     print_mib(in->out, limit);
-    fprintf(in->out, ": beside the weights %" PRIu64 " tokens (f16)\n",
-            kv_layout_seq_tokens(&f16, room));
+    fprintf(in->out, ": beside the weights %" PRIu64 " tokens (f16)\n", kv_seq_tokens(&f16, room));
 }
 
 static void print_problems(struct inspection *in)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/sizing.h"
 
 /* ---- life ---- */
 
@@ -194,16 +195,11 @@ uint32_t kv_slots_free(const struct kv_cache *c, uint32_t group)
            l[KVC_HIT_CLEAN].n + l[KVC_TWIN].n;
 }
 
-/* From a window's first visible position on, wherever it lies in its block, to the end of the chunk. */
 struct kv_need kv_need_of(const struct kv_cache *c, uint32_t n_tokens, uint32_t n_rows)
 {
     struct kv_need need = {{0}};
-    uint32_t all = kvc_blocks(n_tokens, c->n_slots);
-    for (uint32_t k = 0; k < c->n_groups; k++) {
-        uint64_t seen = (uint64_t)c->group[k].window - 1 + n_rows;
-        uint64_t most = (seen + 2 * (uint64_t)c->n_slots - 2) / c->n_slots;
-        need.n[k] = c->group[k].window == 0 || most > all ? all : (uint32_t)most;
-    }
+    for (uint32_t k = 0; k < c->n_groups; k++)
+        need.n[k] = (uint32_t)kv_blocks_held(c->n_slots, c->group[k].window, n_tokens, n_rows);
     return need;
 }
 

@@ -161,35 +161,3 @@ double kv_layout_bytes_per_token(const struct kv_layout *l)
         sum += l->group[g].bytes_per_token;
     return sum;
 }
-
-/* Blocks of a group that hold positions a row after n_tokens can still see. */
-static uint64_t seq_blocks(const struct kv_layout *l, const struct kv_group *g, uint64_t n_tokens)
-{
-    uint64_t first = 0;
-    if (g->window && n_tokens >= g->window)
-        first = (n_tokens - (g->window - 1)) / l->n_slots;
-    return (n_tokens + l->n_slots - 1) / l->n_slots - first;
-}
-
-uint64_t kv_layout_seq_bytes(const struct kv_layout *l, uint64_t n_tokens)
-{
-    uint64_t sum = 0;
-    for (uint32_t g = 0; g < l->n_groups; g++)
-        sum += seq_blocks(l, &l->group[g], n_tokens) * l->group[g].block_bytes;
-    return sum;
-}
-
-uint64_t kv_layout_seq_tokens(const struct kv_layout *l, uint64_t n_bytes)
-{
-    uint64_t low = 0, high = UINT32_MAX; /* blocks: low fits, high does not or is the bound */
-    if (l->group[0].window && kv_layout_seq_bytes(l, high * l->n_slots) <= n_bytes)
-        return UINT64_MAX;
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (kv_layout_seq_bytes(l, mid * l->n_slots) <= n_bytes)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low * l->n_slots;
-}

@@ -69,10 +69,6 @@ static inline bool kv_dtype_quantised(enum kv_dtype d)
 enum { KV_DTYPES_CAP = 16 };
 void kv_layout_dtypes(const struct kv_layout *l, char out[KV_DTYPES_CAP]);
 double kv_layout_bytes_per_token(const struct kv_layout *l); /* all groups */
-/* Bytes of blocks that a sequence of n_tokens holds between steps, windows slid; and how many tokens a
- * sequence can have in n_bytes (a multiple of n_slots; UINT64_MAX when windows alone decide). */
-uint64_t kv_layout_seq_bytes(const struct kv_layout *l, uint64_t n_tokens);
-uint64_t kv_layout_seq_tokens(const struct kv_layout *l, uint64_t n_bytes);
 
 /* Scales of one slot and head in the quantised types. */
 static inline uint32_t kv_scale_groups(uint32_t head_dim)

@@ -148,7 +148,7 @@ enum status kv_memory_check(const struct settings *set, struct err *e)
 enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct settings *set,
                            uint32_t wanted_context, struct err *e)
 {
-    const struct kv_plan_ask ask = kv_memory_ask(set, plan_free_bytes(), wanted_context);
+    const struct kv_plan_ask ask = kv_memory_ask(set, kv_free_bytes(), wanted_context);
     if (ask.kv_bytes > ask.free_bytes)
         log_warn("kv.bytes %" PRIu64 " is more than the memory there is, %" PRIu64
                  " bytes: the system may end the process when it is used",
@@ -157,7 +157,7 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
     if (!status)
         engine_kv_gate(en, &m->layout);
     if (!status)
-        status = plan_kv(&ask, &m->layout, &m->plan, e);
+        status = kv_plan_make(&ask, &m->layout, &m->plan, e);
     if (!status && m->plan.max_context < wanted_context)
         log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
                  m->plan.max_context, wanted_context);

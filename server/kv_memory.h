@@ -1,6 +1,6 @@
 /* What keys and values live in: the arena's frames, the RAM tier, the spill file, the disk prefix cache.
  * Opened once
- * by the loader thread, before the scheduler; sizes by plan_kv.h. */
+ * by the loader thread, before the scheduler; sizes by kvpool/sizing.h. */
 #ifndef SERVER_KV_MEMORY_H
 #define SERVER_KV_MEMORY_H
 
@@ -11,7 +11,7 @@
 #include "kvpool/named.h"
 #include "kvpool/tier.h"
 #include "scheduler/scheduler.h"
-#include "server/plan_kv.h"
+#include "kvpool/sizing.h"
 
 struct settings;
 
@@ -26,7 +26,7 @@ struct kv_memory {
     struct sched *sched; /* borrows; woken when a copy is done; set before it starts */
 };
 
-/* What plan_kv is asked for under these settings. context: prompt and output tokens of a request. */
+/* What kv_plan_make is asked for under these settings. context: prompt and output tokens of a request. */
 struct kv_plan_ask kv_memory_ask(const struct settings *set, uint64_t free_bytes, uint32_t context);
 /* What the options alone tell, before a model is opened: those that belong together. */
 enum status kv_memory_check(const struct settings *set, struct err *e);

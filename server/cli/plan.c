@@ -97,7 +97,7 @@ static enum status size_kv(const struct plan *p, uint32_t users, uint32_t contex
     struct kv_arena arena;
     ask.max_running = users;
     ask.free_bytes = UINT64_MAX;
-    enum status st = plan_kv(&ask, &p->needs.layout, kv, e);
+    enum status st = kv_plan_make(&ask, &p->needs.layout, kv, e);
     if (!st)
         st = kv_arena_plan(&arena, &p->needs.layout, kv->n_frames, kv->n_host, e);
     *n_bytes = st ? 0 : arena.n_bytes;
@@ -156,7 +156,7 @@ static enum status size_all(struct plan *p, struct err *e)
         return st;
     p->total_bytes = fixed_bytes(p) + p->kv_bytes;
     if (!p->other_machine)
-        p->memory_bytes = plan_free_bytes();
+        p->memory_bytes = kv_free_bytes();
     p->users_fit = set->kv_bytes ? 0 : most_that_fit(p, true, MAX_USERS);
     p->context_fits = set->kv_bytes ? 0 : most_that_fit(p, false, most);
     return OK;
@@ -182,7 +182,8 @@ static uint32_t chunk_of(const struct plan *p)
 static uint64_t user_bytes(const struct plan *p, uint32_t g)
 {
     const struct kv_layout *l = &p->needs.layout;
-    return plan_kv_held(l, g, p->context, chunk_of(p)) * l->group[g].block_bytes;
+    return kv_blocks_held(l->n_slots, l->group[g].window, p->context, chunk_of(p)) *
+           l->group[g].block_bytes;
 }
 
 static void print_group(const struct plan *p, uint32_t g)

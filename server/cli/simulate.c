@@ -168,7 +168,7 @@ static enum status size_kv(const struct simulation *m, uint64_t kv_bytes, struct
     }
     struct kv_plan_ask ask = kv_memory_ask(&m->set, UINT64_MAX, c->max_context);
     ask.kv_bytes = kv_bytes;
-    enum status st = plan_kv(&ask, &l, &plan, e);
+    enum status st = kv_plan_make(&ask, &l, &plan, e);
     for (uint32_t g = 0; g < c->n_groups && !st; g++) {
         c->group[g].n_frames = plan.n_frames[g];
         c->group[g].n_host = plan.n_host[g];

@@ -99,27 +99,6 @@ START_TEST(layers_of_one_shape_share_a_group_and_full_attention_comes_first)
 }
 END_TEST
 
-/* Against a count of the blocks that hold a position which the next row sees. */
-START_TEST(bytes_of_a_sequence_follow_the_windows)
-{
-    struct kv_layout l;
-    struct err e;
-    for (uint32_t window = 1; window <= 40; window += 3) {
-        struct kv_layer_shape shape[2] = {{0, 1, 64}, {window, 1, 64}};
-        ck_assert_int_eq(kv_layout_init(&l, shape, 2, 8, KV_F16, KV_F16, &e), OK);
-        for (uint64_t n = 0; n <= 100; n++) {
-            uint64_t blocks = 0;
-            for (uint64_t b = 0; b * 8 < n; b++)
-                blocks += 1 + ((b + 1) * 8 > n - (n < window - 1 ? n : window - 1));
-            ck_assert_uint_eq(kv_layout_seq_bytes(&l, n), blocks * l.group[0].block_bytes);
-        }
-        uint64_t bytes = kv_layout_seq_bytes(&l, 96);
-        ck_assert_uint_eq(kv_layout_seq_tokens(&l, bytes), 96);
-        ck_assert_uint_lt(kv_layout_seq_tokens(&l, bytes - 1), 96);
-    }
-}
-END_TEST
-
 START_TEST(impossible_shapes_are_refused_with_value_and_bound)
 {
     struct kv_layout l;
@@ -208,7 +187,6 @@ int main(void)
     tcase_add_test(c, units_follow_one_another_and_fill_the_block);
     tcase_add_test(c, quantised_units_count_their_scales);
     tcase_add_test(c, layers_of_one_shape_share_a_group_and_full_attention_comes_first);
-    tcase_add_test(c, bytes_of_a_sequence_follow_the_windows);
     tcase_add_test(c, groups_and_tiers_of_an_arena_do_not_overlap);
     tcase_add_test(c, impossible_shapes_are_refused_with_value_and_bound);
     tcase_add_test(c, the_arena_is_aligned_zero_and_holds_every_block);

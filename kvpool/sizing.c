@@ -1,5 +1,5 @@
-/* Sizing the KV arena; see plan_kv.h. */
-#include "server/plan_kv.h"
+/* Sizes of arena and tiers; see sizing.h. */
+#include "kvpool/sizing.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "kvpool/tier.h"
 
-uint64_t plan_free_bytes(void)
+uint64_t kv_free_bytes(void)
 {
     uint64_t limit = thread_memory_limit(), available = UINT64_MAX, resident = 0;
     char line[256];
@@ -38,84 +38,106 @@ static uint64_t blocks_for(const struct kv_layout *l, uint64_t n_tokens)
     return (n_tokens + l->n_slots - 1) / l->n_slots;
 }
 
-uint64_t plan_kv_held(const struct kv_layout *l, uint32_t g, uint64_t n_tokens, uint32_t chunk)
+static uint64_t held(const struct kv_layout *l, uint32_t g, uint64_t n_tokens, uint32_t n_rows)
 {
-    uint64_t n = blocks_for(l, n_tokens), window = l->group[g].window;
-    return window ? least(n, blocks_for(l, window + chunk) + 1) : n;
+    return kv_blocks_held(l->n_slots, l->group[g].window, n_tokens, n_rows);
 }
 
-/* Whole shares of `bytes`: a share is what a sequence of the typical length holds in each group. */
-static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, uint64_t bytes,
-                  uint32_t n[KV_MAX_GROUPS])
+uint64_t kv_seq_bytes(const struct kv_layout *l, uint64_t n_tokens)
 {
-    uint64_t typical = least(ask->context, PLAN_TYPICAL_TOKENS), share = 0, left = bytes;
+    uint64_t sum = 0;
     for (uint32_t g = 0; g < l->n_groups; g++)
-        share += plan_kv_held(l, g, typical, ask->chunk) * l->group[g].block_bytes;
-    for (uint32_t g = l->n_groups; g-- > 0;) {
-        double part = (double)plan_kv_held(l, g, typical, ask->chunk) / (double)share;
-        uint64_t most = plan_kv_held(l, g, ask->context, ask->chunk), count;
-        count = (uint64_t)((double)bytes * part);
-        if (l->group[g].window) /* at least one sequence of any length, at most all and a quarter */
-            count = least(count < most ? most : count, most * ask->max_running * 5 / 4);
-        if (g == 0)
-            count = left / l->group[0].block_bytes;
-        count = least(count, UINT32_MAX / 4);
-        n[g] = (uint32_t)least(count, left / l->group[g].block_bytes);
-        left -= n[g] * l->group[g].block_bytes;
-    }
+        sum += held(l, g, n_tokens, 1) * l->group[g].block_bytes;
+    return sum;
 }
 
-/* A place beside the arena: its option, size, and what a block of each group takes there. */
-struct tier_ask {
+uint64_t kv_seq_tokens(const struct kv_layout *l, uint64_t n_bytes)
+{
+    uint64_t low = 0, high = UINT32_MAX; /* blocks: low fits, high does not or is the bound */
+    if (l->group[0].window && kv_seq_bytes(l, high * l->n_slots) <= n_bytes)
+        return UINT64_MAX;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (kv_seq_bytes(l, mid * l->n_slots) <= n_bytes)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low * l->n_slots;
+}
+
+/* Where blocks lie: its option, and what a block of each group takes there. */
+struct place {
     const char *name;
     uint64_t bytes;
     uint64_t block_bytes[KV_MAX_GROUPS];
+    bool is_arena; /* a window group gets at least one sequence of any length */
 };
 
-/* Shares as in split, but for one block of each group that comes first: without a slot of each kind
- * no sequence could be swapped. */
-static enum status split_tier(const struct kv_plan_ask *ask, const struct kv_layout *l,
-                              const struct tier_ask *t, uint32_t n[KV_MAX_GROUPS], struct err *e)
+/* Adds whole shares of `bytes` to n: a share is what a sequence of the typical length holds in each group. */
+static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, const struct place *p,
+                  uint64_t bytes, uint32_t n[KV_MAX_GROUPS])
 {
-    uint64_t typical = least(ask->context, PLAN_TYPICAL_TOKENS), share = 0, first = 0;
-    for (uint32_t g = 0; g < l->n_groups; g++) {
-        share += plan_kv_held(l, g, typical, ask->chunk) * t->block_bytes[g];
-        first += t->block_bytes[g];
-    }
-    if (t->bytes == 0)
-        return OK;
-    if (t->bytes < first)
-        return err_set_field(e, ERR_INVALID, t->name, NULL,
-                             "%s %" PRIu64 " is less than one KV block%s, %" PRIu64 " bytes",
-                             t->name, t->bytes, l->n_groups > 1 ? " of each kind of layers" : "",
-                             first);
-    uint64_t bytes = t->bytes - first, left = bytes;
+    uint64_t typical = least(ask->context, KV_TYPICAL_TOKENS), share = 0, left = bytes;
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        share += held(l, g, typical, ask->chunk) * p->block_bytes[g];
     for (uint32_t g = l->n_groups; g-- > 0;) {
-        double part = (double)plan_kv_held(l, g, typical, ask->chunk) / (double)share;
-        uint64_t most = plan_kv_held(l, g, ask->context, ask->chunk) * ask->max_running * 5 / 4;
-        uint64_t count = left / t->block_bytes[g];
-        if (g > 0)
-            count = least(count, (uint64_t)((double)bytes * part));
-        if (g > 0 && l->group[g].window)
-            count = least(count, most);
+        double part = (double)held(l, g, typical, ask->chunk) / (double)share;
+        uint64_t most = held(l, g, ask->context, ask->chunk);
+        uint64_t count = left / p->block_bytes[g]; /* group 0 gets all that is left */
+        uint64_t wanted = (uint64_t)((double)bytes * part);
+        if (g > 0 && l->group[g].window) {
+            if (p->is_arena && wanted < most)
+                wanted = most;
+            wanted = least(wanted, most * ask->max_running * 5 / 4);
+        }
+        count = g > 0 ? least(count, wanted) : count;
         count = least(count, UINT32_MAX / 4);
-        n[g] = (uint32_t)count + 1;
-        left -= count * t->block_bytes[g];
+        n[g] += (uint32_t)count;
+        left -= count * p->block_bytes[g];
     }
+}
+
+/* One block of each group comes first: without a slot of each kind no sequence could be swapped. */
+static enum status split_tier(const struct kv_plan_ask *ask, const struct kv_layout *l,
+                              const struct place *p, uint32_t n[KV_MAX_GROUPS], struct err *e)
+{
+    uint64_t first = 0;
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        first += p->block_bytes[g];
+    if (p->bytes == 0)
+        return OK;
+    if (p->bytes < first)
+        return err_set_field(e, ERR_INVALID, p->name, NULL,
+                             "%s %" PRIu64 " is less than one KV block%s, %" PRIu64 " bytes",
+                             p->name, p->bytes, l->n_groups > 1 ? " of each kind of layers" : "",
+                             first);
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        n[g] = 1;
+    split(ask, l, p, p->bytes - first, n);
     return OK;
 }
 
 static enum status split_tiers(const struct kv_plan_ask *ask, const struct kv_layout *l,
                                struct kv_plan *out, struct err *e)
 {
-    struct tier_ask ram = {.name = "kv.host_bytes", .bytes = ask->host_bytes};
-    struct tier_ask file = {.name = "kv.spill.bytes", .bytes = ask->spill_bytes};
+    struct place ram = {.name = "kv.host_bytes", .bytes = ask->host_bytes};
+    struct place file = {.name = "kv.spill.bytes", .bytes = ask->spill_bytes};
     for (uint32_t g = 0; g < l->n_groups; g++) {
         ram.block_bytes[g] = l->group[g].block_bytes;
         file.block_bytes[g] = kv_tier_slot_bytes(l->group[g].block_bytes);
     }
     enum status st = split_tier(ask, l, &ram, out->n_host, e);
     return st ? st : split_tier(ask, l, &file, out->n_file, e);
+}
+
+static void split_arena(const struct kv_plan_ask *ask, const struct kv_layout *l, uint64_t bytes,
+                        struct kv_plan *out)
+{
+    struct place arena = {.is_arena = true};
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        arena.block_bytes[g] = l->group[g].block_bytes;
+    split(ask, l, &arena, bytes, out->n_frames);
 }
 
 /* Memory left for the arena, or for the RAM tier beside one of kv.bytes. */
@@ -147,7 +169,7 @@ static uint64_t wanted_bytes(const struct kv_plan_ask *ask, const struct kv_layo
 {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < l->n_groups; g++) {
-        uint64_t n = plan_kv_held(l, g, ask->context, ask->chunk) * ask->max_running;
+        uint64_t n = held(l, g, ask->context, ask->chunk) * ask->max_running;
         bytes += (l->group[g].window ? n * 5 / 4 : n) * l->group[g].block_bytes;
     }
     return bytes;
@@ -172,8 +194,8 @@ static void plan_context(const struct kv_plan_ask *ask, const struct kv_layout *
     out->max_context = (uint32_t)least(n * l->n_slots, ask->context);
 }
 
-enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *l, struct kv_plan *out,
-                    struct err *e)
+enum status kv_plan_make(const struct kv_plan_ask *ask, const struct kv_layout *l,
+                         struct kv_plan *out, struct err *e)
 {
     uint64_t wanted = wanted_bytes(ask, l);
     enum status st = ask->host_bytes ? check_host(ask, e) : OK;
@@ -184,9 +206,9 @@ enum status plan_kv(const struct kv_plan_ask *ask, const struct kv_layout *l, st
         return st;
     uint64_t most = ask->kv_bytes ? ask->kv_bytes : (ask->free_bytes - ask->host_bytes) / 2;
     uint64_t bytes = ask->kv_bytes ? ask->kv_bytes : least(most, wanted);
-    split(ask, l, bytes, out->n_frames);
+    split_arena(ask, l, bytes, out);
     for (uint32_t g = 0; g < l->n_groups; g++) {
-        uint64_t need = l->group[g].window ? plan_kv_held(l, g, ask->context, ask->chunk) : 2;
+        uint64_t need = l->group[g].window ? held(l, g, ask->context, ask->chunk) : 2;
         out->n_blocks += out->n_frames[g];
         if (out->n_frames[g] < need)
             return refuse_frames(ask, most, out->n_frames[g], l->group[g].block_bytes, need, e);
