@@ -19,30 +19,23 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "config/metrics.h"
-#include "config/models.h"
-#include "engine/engine.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/tenant.h"
-#include "server/kv_memory.h"
 #include "server/server.h"
+#include "server/service.h"
 
 struct app {
     const struct settings *set;
     const struct serve_source *from;
     const char *version;
     int signal_fd, loaded_fd;
-    char *model_path; /* owns */
-    struct settings_list alias; /* owns */
     struct metrics *metrics; /* owns */
     struct tenants *tenants; /* owns */
     struct server *srv; /* owns */
     struct thread loader;
     enum status load_status; /* the loader's, valid once loaded_fd is readable */
     struct err load_error;
-    struct engine *engine; /* owns */
-    struct kv_memory kv; /* owns */
-    struct backend *backend; /* owns */
-    struct sched *sched; /* owns */
+    struct service *service; /* owns */
 };
 
 /* ---- before the model ---- */
@@ -64,35 +57,6 @@ static enum status open_signals(struct app *a, struct err *e)
     return OK;
 }
 
-static void add_alias(struct app *a, const char *name)
-{
-    a->alias.item = mem_realloc(a->alias.item, mem_mul(a->alias.n + 1, sizeof(char *)));
-    a->alias.item[a->alias.n++] = mem_strdup(name);
-}
-
-static enum status find_model(struct app *a, struct err *e)
-{
-    struct buf path = {0}, id = {0};
-    if (!*a->set->model)
-        return err_set_field(e, ERR_INVALID, "model", NULL,
-                             "no model is given: --model PATH or NAME (for instance --model "
-                             "smollm2-135m after deploy/fetch-model smollm2-135m)");
-    enum status status = model_path_find(a->set->model, &path, e);
-    if (status) {
-        buf_release(&path);
-        return status;
-    }
-    a->model_path = buf_take(&path);
-    for (size_t i = 0; i < a->set->model_alias.n; i++)
-        add_alias(a, a->set->model_alias.item[i]);
-    if (!a->alias.n) {
-        model_default_id(a->set->model, &id);
-        add_alias(a, buf_str(&id).ptr);
-        buf_release(&id);
-    }
-    return OK;
-}
-
 /* Prometheus label values escape backslash, quote and newline. */
 static void add_label(struct buf *out, const char *value)
 {
@@ -110,7 +74,7 @@ static void make_metrics(struct app *a)
 {
     struct buf labels = {0};
     buf_add_c(&labels, "model_name=\"");
-    add_label(&labels, a->alias.item[0]);
+    add_label(&labels, a->service->id[0]);
     buf_add_c(&labels, "\",engine=\"0\"");
     a->metrics = metrics_new(metrics_table, metrics_table_n);
     metrics_set_const_labels(a->metrics, labels.ptr);
@@ -130,120 +94,26 @@ static enum status open_front(struct app *a, struct err *e)
     if (!status)
         status = open_signals(a, e);
     if (!status)
-        status = find_model(a, e);
+        status = service_new(a->set, &a->service, e);
     if (status)
         return status;
     make_metrics(a);
     a->tenants = tenants_new(
         (uint64_t)a->set->sched_age * NS_PER_MS, (uint32_t)a->set->sched_max_running,
         (uint32_t)a->set->sched_spare_running, (uint64_t)a->set->sched_max_queued_tokens);
-    status = server_new(a->set, a->version, a->metrics, a->alias.item, a->alias.n, a->tenants,
-                        &a->srv, e);
+    status = server_new(a->set, a->version, a->metrics, a->service, a->tenants, &a->srv, e);
     return status ? status : server_listen(a->srv, e);
 }
 
 /* ---- loading ---- */
 
-static uint32_t context_of(const struct app *a)
-{
-    const struct engine_info *info = engine_info(a->engine);
-    int64_t asked = a->set->limits_max_context;
-    if (asked <= 0)
-        return info->n_ctx_train;
-    if (asked <= info->n_ctx_train)
-        return (uint32_t)asked;
-    log_warn("limits.max_context is %lld, the model's context of %u tokens is used",
-             (long long)asked, info->n_ctx_train);
-    return info->n_ctx_train;
-}
-
-static enum status open_sched(struct app *a, struct err *e)
-{
-    const struct settings *set = a->set;
-    const struct backend_limits rows = {
-        .max_rows = (uint32_t)set->sched_max_batch_tokens,
-        .max_spans = (uint32_t)set->sched_max_running,
-        .max_outs = (uint32_t)set->sched_max_batch_tokens,
-        .max_staged = a->kv.plan.max_staged,
-    };
-    const struct sched_limits limits = {
-        .max_running = (uint32_t)set->sched_max_running,
-        .max_queued = (uint32_t)set->sched_max_queued,
-        .max_batch_tokens = (uint32_t)set->sched_max_batch_tokens,
-        .chunk_max = (uint32_t)set->sched_chunk_max,
-        .step_target_ms = (uint32_t)set->sched_step_target_ms,
-        .max_context = a->kv.plan.max_context,
-        .tenants = a->tenants,
-        .journal_bytes = set->sched_journal,
-        .reserve = (enum sched_reserve)set->sched_reserve,
-        .preempt = (enum sched_preempt)set->sched_preempt,
-    };
-    struct sched_memory memory;
-    enum status status =
-        engine_backend(a->engine, &a->kv.arena, &a->kv.layout, rows, &a->backend, e);
-    if (!status)
-        status = kv_memory_for_sched(&a->kv, set, &memory, e);
-    if (status)
-        return status;
-    a->backend->tier = a->kv.tier;
-    status = sched_new(&limits, a->backend, &memory, engine_tokenizer(a->engine), a->metrics,
-                       &a->sched, e);
-    a->kv.sched = a->sched;
-    return status ? status : sched_start(a->sched, e);
-}
-
 static void load(void *arg)
 {
     struct app *a = arg;
     uint64_t one = 1;
-    a->load_status = engine_open(a->model_path, a->set, &a->engine, &a->load_error);
-    if (!a->load_status)
-        a->load_status = kv_memory_open(&a->kv, a->engine, a->set, context_of(a), &a->load_error);
-    if (!a->load_status)
-        a->load_status = open_sched(a, &a->load_error);
+    a->load_status = service_load(a->service, a->tenants, a->metrics, &a->load_error);
     if (write(a->loaded_fd, &one, sizeof(one)) < 0)
         log_error("cannot report that the model is loaded: %s", strerror(errno));
-}
-
-static void set_info_metrics(struct app *a)
-{
-    char labels[256], kv_types[KV_DTYPES_CAP];
-    const struct engine_info *info = engine_info(a->engine);
-    uint32_t n_slots = 0;
-    for (uint32_t g = 0; g < a->kv.layout.n_groups; g++)
-        n_slots += a->kv.plan.n_host[g] + a->kv.plan.n_file[g];
-    kv_layout_dtypes(&a->kv.layout, kv_types);
-    snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", a->version, info->cpu_level,
-             info->architecture);
-    metrics_set(a->metrics, METRIC_BUILD_INFO, labels, 1);
-    snprintf(labels, sizeof(labels),
-             "%u\x1f%s\x1f"
-             "%s\x1f%u\x1f%u",
-             a->kv.layout.n_slots, kv_types, a->set->prefix_enabled ? "True" : "False", n_slots,
-             a->kv.plan.n_blocks);
-    metrics_set(a->metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
-    metrics_set(a->metrics, METRIC_MEMORY, "weights", (double)info->weight_bytes);
-    metrics_set(a->metrics, METRIC_MEMORY, "scratch", (double)info->scratch_bytes);
-    metrics_set(a->metrics, METRIC_MEMORY, "kv", (double)a->kv.arena.n_bytes);
-}
-
-static void go_ready(struct app *a)
-{
-    struct server_model model = {
-        .info = engine_info(a->engine),
-        .tok = engine_tokenizer(a->engine),
-        .tmpl = engine_template(a->engine),
-        .sched = a->sched,
-        .named = a->kv.named,
-        .prefix_domain = a->kv.disk ? kv_disk_domain(a->kv.disk) : 0,
-        .max_context = a->kv.plan.max_context,
-        .n_vocab = tokenizer_n_vocab(engine_tokenizer(a->engine)),
-        .created = clock_unix_s(),
-    };
-    if (a->kv.disk)
-        kv_disk_secret(a->kv.disk, model.prefix_secret);
-    set_info_metrics(a);
-    server_set_model(a->srv, &model);
 }
 
 /* ---- banner ---- */
@@ -271,24 +141,25 @@ static void print_url(const struct app *a, char *url, size_t cap)
 
 static void print_banner(const struct app *a)
 {
-    const struct engine_info *info = engine_info(a->engine);
+    const struct engine_info *info = a->service->info;
     const struct settings *set = a->set;
     char url[128], kv_types[KV_DTYPES_CAP];
     print_url(a, url, sizeof(url));
-    kv_layout_dtypes(&a->kv.layout, kv_types);
+    kv_layout_dtypes(&a->service->kv.layout, kv_types);
     printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
-           a->alias.item[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
-           a->kv.plan.max_context);
+           a->service->id[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
+           a->service->kv.plan.max_context);
     printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
            info->cpu_available, info->n_threads, info->activations);
-    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->kv.plan.n_blocks,
-           a->kv.layout.n_slots, kv_types, (double)a->kv.arena.n_bytes / (1 << 30), a->kv.plan.why);
+    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->service->kv.plan.n_blocks,
+           a->service->kv.layout.n_slots, kv_types,
+           (double)a->service->kv.arena.n_bytes / (1 << 30), a->service->kv.plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",
            (long long)set->sched_max_running, (long long)set->sched_max_queued,
            (long long)set->sched_max_batch_tokens, (long long)set->limits_default_max_tokens);
     printf("  stops  ");
-    print_stop_tokens(engine_tokenizer(a->engine));
+    print_stop_tokens(a->service->tok);
     printf("  url     %s\n", url);
     printf("  try     curl -N %s/v1/chat/completions %s-d '{\"stream\":true,\"messages\":"
            "[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
@@ -346,7 +217,7 @@ static void drain(struct app *a, enum serve_end *how)
     log_info("shutting down: %u requests running, up to %lld ms for them", server_n_jobs(a->srv),
              (long long)a->set->server_drain_timeout);
     server_drain(a->srv);
-    sched_drain(a->sched); /* also for a request whose body was still on its way */
+    sched_drain(a->service->sched); /* also for a request whose body was still on its way */
     while (server_n_jobs(a->srv) && clock_ns() < end && !*how)
         *how = wait_end(a, POLL_MS, false) > 0 ? SERVE_CUT_SHORT : SERVE_ENDED;
     if (server_n_jobs(a->srv) && !*how)
@@ -369,23 +240,13 @@ static void close_all(struct app *a)
 {
     if (a->srv)
         server_stop(a->srv);
-    if (a->sched)
-        sched_stop(a->sched);
-    kv_memory_stop(&a->kv);
+    if (a->service)
+        service_stop(a->service);
     server_free(a->srv);
-    sched_free(a->sched);
+    service_free(a->service);
     tenants_free(a->tenants);
-    if (a->backend)
-        a->backend->ops->close(a->backend);
-    kv_memory_close(&a->kv);
-    if (a->engine)
-        engine_close(a->engine);
     if (a->metrics)
         metrics_free(a->metrics);
-    for (size_t i = 0; i < a->alias.n; i++)
-        mem_free(a->alias.item[i]);
-    mem_free(a->alias.item);
-    mem_free(a->model_path);
     if (a->signal_fd >= 0)
         close(a->signal_fd);
     if (a->loaded_fd >= 0)
@@ -411,7 +272,8 @@ static enum status run(struct app *a, enum serve_end *end, struct err *e)
         *e = a->load_error;
         return a->load_status;
     }
-    go_ready(a);
+    service_describe(a->service, a->version, a->metrics);
+    server_set_ready(a->srv);
     print_banner(a);
     while (wait_end(a, -1, false) == 0)
         continue;

@@ -13,9 +13,10 @@
 #include "server/http/listen.h"
 #include "server/http/loop.h"
 #include "server/http/offload.h"
+#include "server/service.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       char **alias, size_t n_aliases, struct tenants *tenants, struct server **out,
+                       struct service *service, struct tenants *tenants, struct server **out,
                        struct err *e)
 {
     struct server *srv = mem_zalloc(sizeof(*srv));
@@ -28,20 +29,32 @@ enum status server_new(const struct settings *set, const char *version, struct m
     snprintf(srv->fingerprint, sizeof(srv->fingerprint), "millrace-%s", version);
     if (getrandom(&srv->id_salt, sizeof(srv->id_salt), 0) != sizeof(srv->id_salt))
         return err_set(e, ERR_IO, "no random bytes: %s", strerror(errno));
-    srv->alias = mem_zalloc(mem_mul(n_aliases, sizeof(*srv->alias)));
-    for (size_t i = 0; i < n_aliases; i++)
-        srv->alias[srv->n_aliases++] = mem_strdup(alias[i]);
+    srv->service = mem_zalloc(sizeof(*srv->service));
+    srv->service[0] = service;
+    srv->n_services = 1;
     enum status status = auth_load(&srv->auth, set, e);
     return status ? status : offload_new(&srv->offload, e);
 }
 
-const char *server_find_model(const struct server *srv, const struct str *name)
+static const char *find_id(const struct service *v, const struct str *name)
 {
     if (!name)
-        return srv->alias[0];
-    for (size_t i = 0; i < srv->n_aliases; i++)
-        if (str_eq_c(*name, srv->alias[i]))
-            return srv->alias[i];
+        return v->id[0];
+    for (size_t i = 0; i < v->n_ids; i++)
+        if (str_eq_c(*name, v->id[i]))
+            return v->id[i];
+    return NULL;
+}
+
+struct service *server_find_model(const struct server *srv, const struct str *name, const char **id)
+{
+    for (uint32_t i = 0; i < srv->n_services; i++) {
+        const char *found = find_id(srv->service[i], name);
+        if (found && id)
+            *id = found;
+        if (found)
+            return srv->service[i];
+    }
     return NULL;
 }
 
@@ -98,9 +111,8 @@ enum status server_reload(struct server *srv, const struct settings *set, struct
     return auth_load(&srv->auth, set, e);
 }
 
-void server_set_model(struct server *srv, const struct server_model *model)
+void server_set_ready(struct server *srv)
 {
-    srv->model = *model;
     atomic_store_explicit(&srv->phase, PHASE_READY, memory_order_release);
 }
 
@@ -145,9 +157,7 @@ void server_free(struct server *srv)
     for (uint32_t i = 0; i < srv->n_loops; i++)
         loop_free(srv->loop[i]);
     mem_free(srv->loop);
-    for (size_t i = 0; i < srv->n_aliases; i++)
-        mem_free(srv->alias[i]);
-    mem_free(srv->alias);
+    mem_free(srv->service);
     auth_release(&srv->auth);
     mutex_release(&srv->prefix_lock);
     mem_free(srv);

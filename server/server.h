@@ -1,7 +1,7 @@
 /* The HTTP front end as a whole: what every loop and handler shares, and its life.
  *
  * server_new (main thread) -> server_listen -> the loops answer /health, and 503 elsewhere ->
- * server_set_model -> ready -> server_drain -> server_stop -> server_free.
+ * server_set_ready -> server_drain -> server_stop -> server_free.
  * Everything a handler reads is set before `phase` becomes PHASE_READY (release), or never changes. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -12,42 +12,25 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "base/thread.h"
 #include "config/settings.h"
-#include "engine/engine.h"
-#include "engine/text/text.h"
-#include "kvpool/named.h"
-#include "scheduler/scheduler.h"
 #include "server/http/auth.h"
 
 enum phase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING };
 
 struct loop;
 struct offload;
-
-/* What serves requests once the model is loaded. All borrowed until server_stop returned. */
-struct server_model {
-    const struct engine_info *info;
-    const struct tokenizer *tok;
-    const struct chat_template *tmpl; /* NULL: chat answers 400 */
-    struct sched *sched;
-    struct kv_named *named;
-    uint64_t prefix_domain; /* kv_disk_domain, 0 without a disk prefix cache */
-    uint64_t prefix_secret[2]; /* hides keys in the files of named prefixes */
-    uint32_t max_context; /* prompt and output tokens of a request */
-    uint32_t n_vocab;
-    int64_t created; /* unix time shown by /v1/models */
-};
+struct service;
 
 struct server {
     const struct settings *set; /* borrows */
     const char *version; /* borrows; static */
     struct metrics *metrics; /* borrows */
     struct auth auth;
-    char **alias; /* owns; ids of the model, at least one */
-    size_t n_aliases;
+    struct service **service; /* owns the table; each borrowed until server_stop returned */
+    uint32_t n_services; /* at least 1: the first serves requests that name no model */
     char fingerprint[64]; /* system_fingerprint of answers */
-    struct server_model model;
     atomic_int phase; /* enum phase */
     atomic_uint n_connections; /* open, over all loops */
     atomic_uint_fast64_t next_id;
@@ -59,17 +42,17 @@ struct server {
     uint16_t port; /* bound; after server_listen */
 };
 
-/* alias: copied. tenants: where the keys' weights and caps go (borrows, or NULL). Errors: ERR_IO,
+/* service: its names are set; loaded before server_set_ready. tenants: where the keys' weights and caps go (borrows, or NULL). Errors: ERR_IO,
  * ERR_INVALID from the key file. */
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       char **alias, size_t n_aliases, struct tenants *tenants, struct server **out,
+                       struct service *service, struct tenants *tenants, struct server **out,
                        struct err *e);
 /* Binds and starts the loops. ERR_IO names address, port and, when it can be told, who holds it. */
 enum status server_listen(struct server *srv, struct err *e);
 /* New keys, weights, caps and limits from now on; what was let in goes on under the old ones. Other
  * options are not looked at. On an error all stays as it was. Main thread. */
 enum status server_reload(struct server *srv, const struct settings *set, struct err *e);
-void server_set_model(struct server *srv, const struct server_model *model);
+void server_set_ready(struct server *srv); /* every service is loaded */
 /* Closes the listeners, refuses new work, ends idle connections. */
 void server_drain(struct server *srv);
 uint32_t server_n_jobs(const struct server *srv); /* requests being answered */
@@ -82,7 +65,9 @@ static inline enum phase server_phase(const struct server *srv)
     return (enum phase)atomic_load_explicit(&srv->phase, memory_order_acquire);
 }
 
-/* The id requests are answered with for a model name in a request: NULL when it is unknown. */
-const char *server_find_model(const struct server *srv, const struct str *name);
+/* The service of a model name in a request (NULL: none was given), and in *id (NULL is fine) the name that
+ * answers carry; NULL when no service has the name. */
+struct service *server_find_model(const struct server *srv, const struct str *name,
+                                  const char **id);
 
 #endif

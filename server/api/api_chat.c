@@ -15,7 +15,7 @@ static enum status prepare(struct exchange *ex, const struct params *p, struct e
     j->prompt[0].req = r;
     enum status status = prepare_request(ex, API_CHAT, p, r, e);
     if (!status)
-        status = messages_encode(ex->srv, p, &tokens, e);
+        status = messages_encode(ex->service, p, &tokens, e);
     if (!status)
         status = prepare_prompt(ex, API_CHAT, p, r, &tokens, e);
     tokens_release(&tokens);

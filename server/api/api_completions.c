@@ -8,6 +8,7 @@
 #include "server/api/prefix.h"
 #include "server/api/prepare.h"
 #include "server/server.h"
+#include "server/service.h"
 
 static bool holds_ids(const struct json *v)
 {
@@ -38,7 +39,7 @@ static enum status count_prompts(const struct params *p, uint32_t *n, struct err
 static enum status encode_text(struct exchange *ex, const struct params *p, struct str text,
                                struct tokens *out, struct err *e)
 {
-    const struct tokenizer *tok = ex->srv->model.tok;
+    const struct tokenizer *tok = ex->service->tok;
     const struct encode_options options = {
         .add_special = p->add_special && (!p->named || p->given[FIELD_add_special_tokens]),
         .parse_special = p->parse_special,
@@ -63,7 +64,7 @@ static enum status put_prefix(struct exchange *ex, const struct params *p, struc
         tokens_add(out, p->named->tokens[i]);
     if (!p->echo)
         return OK;
-    return tokenizer_decode(ex->srv->model.tok, out->id, out->n, false, echo, e);
+    return tokenizer_decode(ex->service->tok, out->id, out->n, false, echo, e);
 }
 
 static enum status add_prompt(struct exchange *ex, const struct params *p, const struct json *v,
@@ -78,10 +79,10 @@ static enum status add_prompt(struct exchange *ex, const struct params *p, const
     if (!json_is(v, JSON_ARRAY))
         return err_set_field(e, ERR_INVALID, path, "invalid_type",
                              "\"%s\" must be a string or a list of token ids", path);
-    enum status status = prepare_ids(ex->srv, v, path, out, e);
+    enum status status = prepare_ids(ex->service, v, path, out, e);
     if (status || !p->echo)
         return status;
-    return tokenizer_decode(ex->srv->model.tok, out->id + n, out->n - n, false, echo, e);
+    return tokenizer_decode(ex->service->tok, out->id + n, out->n - n, false, echo, e);
 }
 
 static enum status prepare_one(struct exchange *ex, const struct params *p, const struct json *v,

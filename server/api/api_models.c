@@ -7,11 +7,12 @@
 #include "base/json.h"
 #include "server/http/exchange.h"
 #include "server/server.h"
+#include "server/service.h"
 
-static void add_anthropic(const struct server *srv, struct buf *out, const char *id)
+static void add_anthropic(const struct service *v, struct buf *out, const char *id)
 {
     char date[32];
-    time_t created = (time_t)srv->model.created;
+    time_t created = (time_t)v->created;
     struct tm utc;
     gmtime_r(&created, &utc);
     strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -22,16 +23,16 @@ static void add_anthropic(const struct server *srv, struct buf *out, const char 
     buf_printf(out, ",\"created_at\":\"%s\"}", date);
 }
 
-static void add_model(const struct server *srv, struct buf *out, const char *id)
+static void add_model(const struct service *v, struct buf *out, const char *id)
 {
-    const struct engine_info *info = srv->model.info;
+    const struct engine_info *info = v->info;
     buf_add_c(out, "{\"id\":");
     json_add_string(out, str_of(id));
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"millrace\",\"root\":",
-               (long long)srv->model.created);
-    json_add_string(out, str_of(srv->alias[0]));
-    buf_printf(out, ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"architecture\":",
-               srv->model.max_context);
+               (long long)v->created);
+    json_add_string(out, str_of(v->id[0]));
+    buf_printf(out,
+               ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"architecture\":", v->max_context);
     json_add_string(out, str_of(info->architecture));
     buf_add_c(out, ",\"file_type\":");
     json_add_string(out, str_of(info->file_type));
@@ -41,31 +42,34 @@ static void add_model(const struct server *srv, struct buf *out, const char *id)
                (unsigned long long)info->tensor_bytes);
 }
 
-static void add_one(const struct exchange *ex, struct buf *out, const char *id)
+static void add_one(bool anthropic, const struct service *v, struct buf *out, const char *id)
 {
-    if (ex->anthropic)
-        add_anthropic(ex->srv, out, id);
+    if (anthropic)
+        add_anthropic(v, out, id);
     else
-        add_model(ex->srv, out, id);
+        add_model(v, out, id);
 }
 
 void api_models(struct exchange *ex)
 {
     const struct server *srv = ex->srv;
+    const struct service *last = srv->service[srv->n_services - 1];
     reply_json(ex, 200);
     struct buf *out = &ex->reply.body;
     buf_add_c(out, ex->anthropic ? "{\"data\":[" : "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < srv->n_aliases; i++) {
-        if (i)
-            buf_add_char(out, ',');
-        add_one(ex, out, srv->alias[i]);
+    for (uint32_t i = 0; i < srv->n_services; i++) {
+        for (size_t k = 0; k < srv->service[i]->n_ids; k++) {
+            if (i || k)
+                buf_add_char(out, ',');
+            add_one(ex->anthropic, srv->service[i], out, srv->service[i]->id[k]);
+        }
     }
     buf_add_char(out, ']');
     if (ex->anthropic) {
         buf_add_c(out, ",\"has_more\":false,\"first_id\":");
-        json_add_string(out, str_of(srv->alias[0]));
+        json_add_string(out, str_of(srv->service[0]->id[0]));
         buf_add_c(out, ",\"last_id\":");
-        json_add_string(out, str_of(srv->alias[srv->n_aliases - 1]));
+        json_add_string(out, str_of(last->id[last->n_ids - 1]));
     }
     buf_add_char(out, '}');
 }
@@ -73,15 +77,16 @@ void api_models(struct exchange *ex)
 void api_model(struct exchange *ex)
 {
     struct str name = str_of(ex->path_arg);
-    const char *id = server_find_model(ex->srv, &name);
-    if (!id) {
+    const char *id = NULL;
+    const struct service *v = server_find_model(ex->srv, &name, &id);
+    if (!v) {
         struct err e;
         err_set_field(&e, ERR_NOT_FOUND, "model", "model_not_found",
                       "the model \"%s\" does not exist, this server has \"%s\"", ex->path_arg,
-                      ex->srv->alias[0]);
+                      ex->service->id[0]);
         reply_err(ex, &e);
         return;
     }
     reply_json(ex, 200);
-    add_one(ex, &ex->reply.body, id);
+    add_one(ex->anthropic, v, &ex->reply.body, id);
 }

@@ -15,6 +15,7 @@
 #include "server/api/prefix.h"
 #include "server/api/prepare.h"
 #include "server/server.h"
+#include "server/service.h"
 
 static void add_prefix(struct buf *out, const struct kv_named_prefix *p)
 {
@@ -33,10 +34,10 @@ static void pins_done(struct sched_ask *a, void *arg)
 }
 
 /* Under prefix_lock. Either may be NULL, or of another model: then there is nothing to do for it. */
-static void change_pins(const struct server *srv, const struct kv_named_prefix *now,
+static void change_pins(const struct service *v, const struct kv_named_prefix *now,
                         const struct kv_named_prefix *old)
 {
-    uint64_t domain = srv->model.prefix_domain;
+    uint64_t domain = v->prefix_domain;
     uint32_t n_pin = now ? now->n_keys : 0;
     uint32_t n_unpin = old && old->domain == domain ? old->n_keys : 0;
     if (domain == 0 || n_pin + n_unpin == 0)
@@ -53,7 +54,7 @@ static void change_pins(const struct server *srv, const struct kv_named_prefix *
     a->n_pin = n_pin;
     a->n_unpin = n_unpin;
     a->done = pins_done;
-    sched_ask(srv->model.sched, a);
+    sched_ask(v->sched, a);
 }
 
 /* ---- PUT ---- */
@@ -66,12 +67,12 @@ static enum status encode(struct exchange *ex, struct params *p, struct tokens *
                              "\"prompt\" and \"messages\" are both given, one is wanted");
     p->add_generation_prompt = false;
     if (p->messages)
-        return messages_encode(ex->srv, p, out, e);
+        return messages_encode(ex->service, p, out, e);
     if (!p->prompt)
         return err_set_field(e, ERR_INVALID, "prompt", "missing",
                              "\"prompt\" or \"messages\" is required");
     if (json_is(p->prompt, JSON_ARRAY))
-        return prepare_ids(ex->srv, p->prompt, "prompt", out, e);
+        return prepare_ids(ex->service, p->prompt, "prompt", out, e);
     if (!json_is(p->prompt, JSON_STRING))
         return err_set_field(e, ERR_INVALID, "prompt", "invalid_type",
                              "\"prompt\" must be a string or a list of token ids");
@@ -79,7 +80,7 @@ static enum status encode(struct exchange *ex, struct params *p, struct tokens *
         .add_special = p->add_special,
         .parse_special = p->parse_special,
     };
-    return tokenizer_encode(ex->srv->model.tok, json_string(p->prompt), &options, out, e);
+    return tokenizer_encode(ex->service->tok, json_string(p->prompt), &options, out, e);
 }
 
 static enum status prepare(struct exchange *ex, struct params *p, struct err *e)
@@ -119,14 +120,14 @@ static void keep(struct exchange *ex)
                                 .tokens = r->prompt,
                                 .n_tokens = r->n_prompt - 1,
                                 .keys = keys,
-                                .domain = srv->model.prefix_domain,
+                                .domain = ex->service->prefix_domain,
                                 .made_unix_s = clock_unix_s()};
     if (p.domain)
-        p.n_keys = sched_prefix_keys(srv->model.sched, r, p.n_tokens, keys);
+        p.n_keys = sched_prefix_keys(ex->service->sched, r, p.n_tokens, keys);
     mutex_lock(&srv->prefix_lock);
-    enum status status = kv_named_put(srv->model.named, &p, &old, &e);
+    enum status status = kv_named_put(ex->service->named, &p, &old, &e);
     if (!status)
-        change_pins(srv, &p, old);
+        change_pins(ex->service, &p, old);
     mutex_unlock(&srv->prefix_lock);
     if (status) {
         reply_err(ex, &e);
@@ -172,9 +173,10 @@ void api_prefix_delete(struct exchange *ex)
     struct str name = str_of(ex->path_arg);
     struct err e = {0};
     mutex_lock(&srv->prefix_lock);
-    enum status status = kv_named_delete(srv->model.named, prefix_owner(ex, owner), name, &old, &e);
+    enum status status =
+        kv_named_delete(ex->service->named, prefix_owner(ex, owner), name, &old, &e);
     if (!status)
-        change_pins(srv, NULL, old);
+        change_pins(ex->service, NULL, old);
     mutex_unlock(&srv->prefix_lock);
     if (status == ERR_NOT_FOUND)
         err_set_field(&e, status, "name", "prefix_not_found", "there is no prefix \"%.*s\"",
@@ -218,6 +220,6 @@ void api_prefixes(struct exchange *ex)
     char owner[PREFIX_OWNER_CAP];
     reply_json(ex, 200);
     buf_add_c(&ex->reply.body, "{\"object\":\"list\",\"data\":[");
-    kv_named_each(ex->srv->model.named, prefix_owner(ex, owner), list_one, &ex->reply.body);
+    kv_named_each(ex->service->named, prefix_owner(ex, owner), list_one, &ex->reply.body);
     buf_add_c(&ex->reply.body, "]}");
 }

@@ -9,6 +9,7 @@
 #include "config/metrics.h"
 #include "server/http/exchange.h"
 #include "server/server.h"
+#include "server/service.h"
 
 /* Longer than any step should take, short enough for an orchestrator to act on. */
 enum { HEARTBEAT_LIMIT_S = 30 };
@@ -19,13 +20,11 @@ static double heartbeat_age_s(const struct sched_stats *st)
     return now > st->heartbeat_ns ? (double)(now - st->heartbeat_ns) / (double)NS_PER_S : 0;
 }
 
-/* False, with the reason in e, when the engine thread is dead or stuck. Not loaded yet is healthy. */
-static bool engine_alive(const struct server *srv, struct err *e)
+/* False, with the reason in e, when an engine thread is dead or stuck. */
+static bool is_alive(const struct service *v, struct err *e)
 {
-    if (server_phase(srv) == PHASE_LOADING)
-        return true;
     struct sched_stats st;
-    sched_stats(srv->model.sched, &st);
+    sched_stats(v->sched, &st);
     if (st.broken) {
         err_set(e, ERR_INTERNAL, "the engine has failed");
         return false;
@@ -36,6 +35,29 @@ static bool engine_alive(const struct server *srv, struct err *e)
     err_set(e, ERR_INTERNAL, "the engine thread has shown no life for %.0f s, the limit is %d s",
             age_s, HEARTBEAT_LIMIT_S);
     return false;
+}
+
+/* Not loaded yet is healthy. */
+static bool all_alive(const struct server *srv, struct err *e)
+{
+    bool alive = true;
+    if (server_phase(srv) == PHASE_LOADING)
+        return true;
+    for (uint32_t i = 0; i < srv->n_services && alive; i++)
+        alive = is_alive(srv->service[i], e);
+    return alive;
+}
+
+static double oldest_heartbeat_s(const struct server *srv)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < srv->n_services; i++) {
+        struct sched_stats st;
+        sched_stats(srv->service[i]->sched, &st);
+        double age_s = heartbeat_age_s(&st);
+        most = age_s > most ? age_s : most;
+    }
+    return most;
 }
 
 static void reply_unavailable(struct exchange *ex, int problem_id, const struct err *e)
@@ -49,7 +71,7 @@ static void reply_unavailable(struct exchange *ex, int problem_id, const struct 
 void api_health(struct exchange *ex)
 {
     struct err e;
-    if (!engine_alive(ex->srv, &e)) {
+    if (!all_alive(ex->srv, &e)) {
         reply_unavailable(ex, ERR_INTERNAL, &e);
         return;
     }
@@ -67,7 +89,7 @@ void api_ready(struct exchange *ex)
     } else if (phase == PHASE_DRAINING) {
         err_set(&e, ERR_DRAINING, "the server is shutting down");
         reply_unavailable(ex, ERR_DRAINING, &e);
-    } else if (!engine_alive(ex->srv, &e)) {
+    } else if (!all_alive(ex->srv, &e)) {
         reply_unavailable(ex, ERR_INTERNAL, &e);
     } else {
         reply_json(ex, 200);
@@ -129,11 +151,8 @@ static void add_keys(const struct exchange *ex, struct buf *out)
 void api_metrics(struct exchange *ex)
 {
     struct server *srv = ex->srv;
-    if (server_phase(srv) != PHASE_LOADING) {
-        struct sched_stats st;
-        sched_stats(srv->model.sched, &st);
-        metrics_set(srv->metrics, METRIC_ENGINE_HEARTBEAT_AGE, NULL, heartbeat_age_s(&st));
-    }
+    if (server_phase(srv) != PHASE_LOADING)
+        metrics_set(srv->metrics, METRIC_ENGINE_HEARTBEAT_AGE, NULL, oldest_heartbeat_s(srv));
     reply_json(ex, 200);
     ex->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     metrics_render(srv->metrics, &ex->reply.body);

@@ -6,13 +6,14 @@
 #include "server/api/messages.h"
 #include "server/api/prepare.h"
 #include "server/server.h"
+#include "server/service.h"
 
 static enum status tokenize(const struct exchange *ex, const struct params *p, struct tokens *out,
                             struct err *e)
 {
     const struct json *text = p->prompt ? p->prompt : p->content;
     if (p->messages)
-        return messages_encode(ex->srv, p, out, e);
+        return messages_encode(ex->service, p, out, e);
     if (!text)
         return err_set_field(e, ERR_INVALID, "prompt", "missing",
                              "\"prompt\" or \"messages\" is required");
@@ -23,7 +24,7 @@ static enum status tokenize(const struct exchange *ex, const struct params *p, s
         .add_special = p->add_special,
         .parse_special = p->parse_special,
     };
-    return tokenizer_encode(ex->srv->model.tok, json_string(text), &options, out, e);
+    return tokenizer_encode(ex->service->tok, json_string(text), &options, out, e);
 }
 
 void api_tokenize(struct exchange *ex)
@@ -42,7 +43,7 @@ void api_tokenize(struct exchange *ex)
             for (uint32_t i = 0; i < tokens.n; i++)
                 buf_printf(out, "%s%d", i ? "," : "", tokens.id[i]);
             buf_printf(out, "],\"count\":%u,\"max_model_len\":%u}", tokens.n,
-                       ex->srv->model.max_context);
+                       ex->service->max_context);
         }
     }
     tokens_release(&tokens);
@@ -62,9 +63,9 @@ void api_detokenize(struct exchange *ex)
             status = err_set_field(&e, ERR_INVALID, "tokens", p.tokens ? "invalid_type" : "missing",
                                    "\"tokens\" must be an array of token ids");
         if (!status)
-            status = prepare_ids(ex->srv, p.tokens, "tokens", &tokens, &e);
+            status = prepare_ids(ex->service, p.tokens, "tokens", &tokens, &e);
         if (!status)
-            status = tokenizer_decode(ex->srv->model.tok, tokens.id, tokens.n, false, &text, &e);
+            status = tokenizer_decode(ex->service->tok, tokens.id, tokens.n, false, &text, &e);
         if (status) {
             reply_err(ex, &e);
         } else {
@@ -92,13 +93,13 @@ static void add_token(struct buf *out, const char *name, const struct tokenizer 
 
 void api_tokenizer_info(struct exchange *ex)
 {
-    const struct tokenizer *tok = ex->srv->model.tok;
+    const struct tokenizer *tok = ex->service->tok;
     reply_json(ex, 200);
     struct buf *out = &ex->reply.body;
     uint32_t n_stop;
     const int32_t *stop = tokenizer_stop_tokens(tok, &n_stop);
     buf_printf(out, "{\"tokenizer_class\":\"millrace\",\"vocab_size\":%u,\"model_max_length\":%u",
-               tokenizer_n_vocab(tok), ex->srv->model.max_context);
+               tokenizer_n_vocab(tok), ex->service->max_context);
     add_token(out, "bos_token", tok, tokenizer_bos(tok));
     add_token(out, "eos_token", tok, tokenizer_eos(tok));
     buf_printf(out, ",\"add_bos_token\":%s,\"add_eos_token\":%s,\"stop_token_ids\":[",

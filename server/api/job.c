@@ -9,6 +9,7 @@
 #include "server/http/exchange.h"
 #include "server/api/format.h"
 #include "server/server.h"
+#include "server/service.h"
 
 struct job *job_new(struct exchange *ex, enum api api, const struct params *p, uint32_t n_prompts)
 {
@@ -33,8 +34,9 @@ struct job *job_new(struct exchange *ex, enum api api, const struct params *p, u
     uint64_t id = atomic_fetch_add_explicit(&srv->next_id, 1, memory_order_relaxed);
     snprintf(j->id, sizeof(j->id), "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl",
              (unsigned long long)srv->id_salt, (unsigned long long)id);
-    const char *known = server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL);
-    if (!known) {
+    const char *known = NULL;
+    j->service = ex->service;
+    if (!server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL, &known)) {
         snprintf(j->any_model, sizeof(j->any_model), "%.*s", (int)p->model.len, p->model.ptr);
         known = j->any_model;
     }
@@ -47,7 +49,7 @@ static void prompt_release(struct job *j, struct job_prompt *p)
     if (p->req) {
         p->req->owner = NULL;
         if (j->submitted && !p->ended)
-            sched_cancel(j->srv->model.sched, p->req);
+            sched_cancel(j->service->sched, p->req);
         request_unref(p->req);
     }
     buf_release(&p->echo);
@@ -96,7 +98,7 @@ static void score_first_token(struct job *j, struct job_prompt *p)
     if (!j->echo || !j->logprobs)
         return;
     struct event first = {.token = p->req->prompt[0]};
-    const struct tokenizer *tok = j->srv->model.tok;
+    const struct tokenizer *tok = j->service->tok;
     bool hidden = first.token == tokenizer_bos(tok) &&
                   !str_starts(buf_str(&p->echo), tokenizer_bytes(tok, first.token));
     p->at_start = true;
@@ -109,7 +111,7 @@ static void give_up_requests(struct job *j)
 {
     for (uint32_t i = 0; i < j->n_prompts; i++)
         if (!j->prompt[i].ended)
-            sched_cancel(j->srv->model.sched, j->prompt[i].req);
+            sched_cancel(j->service->sched, j->prompt[i].req);
 }
 
 enum status job_submit(struct job *j, void (*wake)(struct request *r, void *arg), void *wake_arg,
@@ -126,7 +128,7 @@ enum status job_submit(struct job *j, void (*wake)(struct request *r, void *arg)
         r->wake = wake;
         r->wake_arg = wake_arg;
         score_first_token(j, &j->prompt[i]);
-        enum status status = sched_submit(j->srv->model.sched, r, retry_after_s, e);
+        enum status status = sched_submit(j->service->sched, r, retry_after_s, e);
         if (status) {
             for (uint32_t k = i; k < j->n_prompts; k++)
                 j->prompt[k].ended = true;
@@ -148,7 +150,7 @@ void job_refuse(struct job *j, const struct err *e)
     while (i + 1 < j->n_prompts && !j->prompt[i].ended)
         i++; /* to the one that was refused */
     const struct request *r = j->prompt[i].req;
-    reply_too_long(j->ex, e, r->n_prompt - r->fill, sched_longest_prompt(j->srv->model.sched, r));
+    reply_too_long(j->ex, e, r->n_prompt - r->fill, sched_longest_prompt(j->service->sched, r));
 }
 
 void job_cancel(struct job *j, enum status status, const char *text)
@@ -221,7 +223,7 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
     c->started = true;
     c->lists.n_chars = p->scores.n_chars;
     if (j->logprobs && p->req->stops.n)
-        held_init(&c->held, j->srv->model.tok, p->req->skip_special);
+        held_init(&c->held, j->service->tok, p->req->skip_special);
     if (j->api == API_CHAT && j->stream) {
         begin_chunk(j, out, index);
         buf_add_c(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
@@ -244,7 +246,7 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
 /* A token that ended its choice and is not in the text: it was not asked for, or cannot be seen. */
 static bool is_hidden_end(const struct job *j, const struct request *r, const struct event *ev)
 {
-    bool control = tokenizer_type(j->srv->model.tok, ev->token) == TOKEN_CONTROL;
+    bool control = tokenizer_type(j->service->tok, ev->token) == TOKEN_CONTROL;
     return ev->reason == FINISH_STOP && (!r->include_stop || (r->skip_special && control));
 }
 
@@ -261,13 +263,13 @@ static uint64_t visible_chars(const struct job *j, const struct request *r, cons
     bool at_start = false;
     if (is_hidden_end(j, r, ev))
         return 0;
-    return count_chars(tokenizer_shown(j->srv->model.tok, ev->token, r->skip_special, &at_start));
+    return count_chars(tokenizer_shown(j->service->tok, ev->token, r->skip_special, &at_start));
 }
 
 static void add_score(struct job *j, const struct request *r, struct choice *c,
                       const struct event *ev)
 {
-    const struct tokenizer *tok = j->srv->model.tok;
+    const struct tokenizer *tok = j->service->tok;
     if (j->api != API_CHAT) {
         lists_add(&c->lists, tok, ev, true, visible_chars(j, r, ev));
         return;
@@ -395,7 +397,7 @@ static void on_prompt(struct job *j, struct job_prompt *p, const struct event *e
 {
     if (!j->echo || !j->logprobs || p->n_scored >= p->req->n_prompt)
         return;
-    const struct tokenizer *tok = j->srv->model.tok;
+    const struct tokenizer *tok = j->service->tok;
     p->n_scored++;
     struct str shown = tokenizer_shown(tok, ev->token, false, &p->at_start);
     lists_add(&p->scores, tok, ev, true, count_chars(shown));
@@ -459,7 +461,7 @@ static void made_room(struct job *j, struct job_prompt *p, uint32_t n_bytes)
         return;
     p->n_read_bytes = 0;
     if (!p->ended)
-        sched_resume(j->srv->model.sched, p->req);
+        sched_resume(j->service->sched, p->req);
 }
 
 bool job_take(struct job *j, struct buf *out, size_t max_bytes)

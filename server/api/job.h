@@ -16,6 +16,7 @@
 
 struct exchange;
 struct server;
+struct service;
 
 /* Log-probabilities of completions: four arrays under construction, without their brackets. */
 struct logprob_lists {
@@ -50,12 +51,13 @@ struct job_prompt {
 struct job {
     struct exchange *ex;
     struct server *srv;
+    const struct service *service;
     enum api api;
     bool stream, include_usage, continuous_usage, echo, logprobs;
     bool timings; /* tell them beside usage */
     char id[48];
     int64_t created;
-    const char *model; /* borrows from the server's aliases */
+    const char *model; /* borrows from the service's ids */
     char any_model[260]; /* model points here when any name is taken */
     uint32_t n; /* choices a prompt that are computed */
     uint32_t n_told; /* of them, answered: the most likely ones when fewer (best_of) */

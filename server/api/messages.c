@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "server/http/limits.h"
 #include "server/server.h"
+#include "server/service.h"
 
 static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 enum { N_ROLES = sizeof(roles) / sizeof(roles[0]) };
@@ -254,12 +255,12 @@ static void ensure_bos(const struct tokenizer *tok, struct tokens *tokens)
     tokens->id[0] = bos;
 }
 
-static enum status render_and_encode(const struct server *srv, const struct params *p,
+static enum status render_and_encode(const struct service *service, const struct params *p,
                                      const struct json *messages, bool keep_null_content,
                                      struct tokens *out, struct err *e)
 {
-    const struct tokenizer *tok = srv->model.tok;
-    int64_t fixed = srv->set->deterministic_time;
+    const struct tokenizer *tok = service->tok;
+    int64_t fixed = service->set->deterministic_time;
     struct template_args args = {
         .messages = messages,
         .kwargs = p->kwargs,
@@ -277,7 +278,7 @@ static enum status render_and_encode(const struct server *srv, const struct para
     };
     struct text_range *trusted = NULL;
     enum status status =
-        template_render(srv->model.tmpl, &args, &text, &trusted, &options.n_trusted, e);
+        template_render(service->tmpl, &args, &text, &trusted, &options.n_trusted, e);
     options.trusted = trusted;
     if (status) {
         if (!e->param[0])
@@ -303,7 +304,7 @@ static bool lacks_content(const struct json *messages)
     return false;
 }
 
-static enum status encode_form(const struct server *srv, const struct params *p,
+static enum status encode_form(const struct service *service, const struct params *p,
                                const struct buf *normal, bool keep_null_content, struct tokens *out,
                                struct err *e)
 {
@@ -311,19 +312,19 @@ static enum status encode_form(const struct server *srv, const struct params *p,
     const struct json_limits limits = {.depth = JSON_DEPTH + 8, .n_nodes = 2 * JSON_NODES};
     enum status status = json_parse(buf_str(normal), limits, &doc, e);
     if (!status)
-        status = render_and_encode(srv, p, json_root(doc), keep_null_content, out, e);
+        status = render_and_encode(service, p, json_root(doc), keep_null_content, out, e);
     json_free(doc);
     return status;
 }
 
 /* An empty text in place of each content that isn't there. */
-static enum status encode_empty_content(const struct server *srv, const struct params *p,
+static enum status encode_empty_content(const struct service *service, const struct params *p,
                                         struct tokens *out, struct err *e)
 {
     struct buf normal = {0};
     enum status status = messages_normalise(p->messages, "\"\"", &normal, e);
     if (!status)
-        status = encode_form(srv, p, &normal, false, out, e);
+        status = encode_form(service, p, &normal, false, out, e);
     buf_release(&normal);
     return status;
 }
@@ -331,25 +332,25 @@ static enum status encode_empty_content(const struct server *srv, const struct p
 /* Tool calls come back without content (null, or no member), and templates expect it in one of three
  * ways: no member, as transformers now renders; none, which some ask for; an empty text, which the
  * rest take. The first that the template doesn't fail on counts. */
-enum status messages_encode(const struct server *srv, const struct params *p, struct tokens *out,
-                            struct err *e)
+enum status messages_encode(const struct service *service, const struct params *p,
+                            struct tokens *out, struct err *e)
 {
     struct buf normal = {0};
     enum status status = check_turn(p, e);
     if (!status)
         status = messages_normalise(p->messages, "null", &normal, e);
-    if (!status && !srv->model.tmpl)
+    if (!status && !service->tmpl)
         status = err_set_field(
             e, ERR_INVALID, NULL, "no_chat_template",
             "the model has no chat template that can be used: use /v1/completions, or start the "
             "server with --chat-template FILE");
     else if (!status) {
-        status = encode_form(srv, p, &normal, false, out, e);
+        status = encode_form(service, p, &normal, false, out, e);
         bool again = status == ERR_INVALID && lacks_content(p->messages);
         if (again)
-            status = encode_form(srv, p, &normal, true, out, e);
+            status = encode_form(service, p, &normal, true, out, e);
         if (again && status == ERR_INVALID)
-            status = encode_empty_content(srv, p, out, e);
+            status = encode_empty_content(service, p, out, e);
     }
     buf_release(&normal);
     return status;

@@ -8,7 +8,7 @@
 #include "engine/text/text.h"
 #include "server/api/fields.h"
 
-struct server;
+struct service;
 
 /* Appends the messages as the template wants them: content one string, role developer as system,
  * arguments of tool calls as objects where they parse. absent: JSON text for the content that an
@@ -19,7 +19,7 @@ enum status messages_normalise(const struct json *messages, const char *absent, 
 
 /* The prompt tokens of a conversation. ERR_INVALID when the model has no chat template or the
  * template refuses. */
-enum status messages_encode(const struct server *srv, const struct params *p, struct tokens *out,
-                            struct err *e);
+enum status messages_encode(const struct service *service, const struct params *p,
+                            struct tokens *out, struct err *e);
 
 #endif

@@ -8,6 +8,7 @@
 #include "server/http/exchange.h"
 #include "server/http/limits.h"
 #include "server/server.h"
+#include "server/service.h"
 
 /* Tenants of keys without a name are told apart by the key itself, which no file may show. */
 struct str prefix_owner(const struct exchange *ex, char text[PREFIX_OWNER_CAP])
@@ -18,7 +19,7 @@ struct str prefix_owner(const struct exchange *ex, char text[PREFIX_OWNER_CAP])
         snprintf(text, PREFIX_OWNER_CAP, "%s", t->name);
         return str_of(text);
     }
-    siphash_128(ex->srv->model.prefix_secret, t->id, t->n_id, hash);
+    siphash_128(ex->service->prefix_secret, t->id, t->n_id, hash);
     snprintf(text, PREFIX_OWNER_CAP, "key:%016llx%016llx", (unsigned long long)hash[0],
              (unsigned long long)hash[1]);
     return str_of(text);
@@ -44,12 +45,12 @@ enum status prefix_get(const struct exchange *ex, struct str name, const char *p
     enum status status = prefix_check_name(name, param, e);
     if (status)
         return status;
-    status = kv_named_get(ex->srv->model.named, prefix_owner(ex, owner), name, out, NULL);
+    status = kv_named_get(ex->service->named, prefix_owner(ex, owner), name, out, NULL);
     if (status)
         return err_set_field(e, ERR_NOT_FOUND, param, "prefix_not_found",
                              "there is no prefix \"%.*s\"", (int)name.len, name.ptr);
     for (uint32_t i = 0; i < (*out)->n_tokens; i++) {
-        if ((uint32_t)(*out)->tokens[i] < ex->srv->model.n_vocab)
+        if ((uint32_t)(*out)->tokens[i] < ex->service->n_vocab)
             continue;
         kv_named_prefix_free(*out);
         *out = NULL;

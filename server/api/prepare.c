@@ -13,6 +13,7 @@
 #include "server/http/exchange.h"
 #include "server/http/limits.h"
 #include "server/server.h"
+#include "server/service.h"
 
 static enum status refuse(struct exchange *ex, const struct err *e)
 {
@@ -64,12 +65,15 @@ enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **
 enum status prepare_model(struct exchange *ex, const struct params *p, struct err *e)
 {
     const struct server *srv = ex->srv;
-    if (server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL) ||
-        srv->set->model_any_name)
+    const struct service *v =
+        server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL, NULL);
+    if (v)
+        ex->service = v;
+    if (v || srv->set->model_any_name)
         return OK;
     return err_set_field(e, ERR_NOT_FOUND, "model", "model_not_found",
                          "the model \"%.*s\" does not exist, this server has \"%s\"",
-                         (int)p->model.len, p->model.ptr, srv->alias[0]);
+                         (int)p->model.len, p->model.ptr, ex->service->id[0]);
 }
 
 /* ---- stop ---- */
@@ -131,10 +135,10 @@ static enum status read_stops(const struct server *srv, const struct json *v, st
 
 /* ---- ids ---- */
 
-enum status prepare_ids(const struct server *srv, const struct json *array, const char *path,
+enum status prepare_ids(const struct service *service, const struct json *array, const char *path,
                         struct tokens *out, struct err *e)
 {
-    int64_t top = (int64_t)srv->model.n_vocab - 1;
+    int64_t top = (int64_t)service->n_vocab - 1;
     size_t i = 0;
     for (const struct json *v = json_first(array); v; v = json_next(v), i++) {
         int64_t id;
@@ -152,7 +156,7 @@ enum status prepare_ids(const struct server *srv, const struct json *array, cons
     return OK;
 }
 
-static enum status read_stop_tokens(const struct server *srv, const struct json *v,
+static enum status read_stop_tokens(const struct service *service, const struct json *v,
                                     struct request *r, struct err *e)
 {
     struct tokens ids = {0};
@@ -163,7 +167,7 @@ static enum status read_stop_tokens(const struct server *srv, const struct json 
         return err_set_field(e, ERR_INVALID, "stop_token_ids", "out_of_range",
                              "\"stop_token_ids\" has %zu ids, at most %d are allowed",
                              json_count(v), MAX_STOP_TOKENS);
-    enum status status = prepare_ids(srv, v, "stop_token_ids", &ids, e);
+    enum status status = prepare_ids(service, v, "stop_token_ids", &ids, e);
     r->stop_tokens = ids.id;
     r->n_stop_tokens = ids.n;
     return status;
@@ -190,7 +194,7 @@ static int by_token(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum status read_bias(const struct server *srv, const struct json *v, struct request *r,
+static enum status read_bias(const struct service *service, const struct json *v, struct request *r,
                              struct err *e)
 {
     if (!json_is(v, JSON_OBJECT))
@@ -206,11 +210,11 @@ static enum status read_bias(const struct server *srv, const struct json *v, str
         struct str key = json_key(m);
         int shown = (int)(key.len < 32 ? key.len : 32);
         double bias = json_is(m, JSON_NUMBER) ? json_double(m) : NAN;
-        if (!token_key(key, srv->model.n_vocab, &r->bias[n].token))
+        if (!token_key(key, service->n_vocab, &r->bias[n].token))
             return err_set_field(e, ERR_INVALID, "logit_bias", "invalid_token_id",
                                  "\"logit_bias\" has the key \"%.*s\", which is no token id from 0 "
                                  "to %u",
-                                 shown, key.ptr, srv->model.n_vocab - 1);
+                                 shown, key.ptr, service->n_vocab - 1);
         if (!(bias >= -100 && bias <= 100))
             return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
                                  "\"logit_bias\" of token %.*s must be a number from -100 to 100",
@@ -283,10 +287,10 @@ static enum status check_together(enum api api, const struct params *p, struct e
 }
 
 /* The model's own recommendation stands where the request is silent. */
-static void fill_sampling(const struct server *srv, enum api api, const struct params *p,
+static void fill_sampling(const struct service *service, enum api api, const struct params *p,
                           struct sampling_params *s)
 {
-    const struct engine_info *info = srv->model.info;
+    const struct engine_info *info = service->info;
     s->temperature = (float)p->temperature;
     s->top_p = (float)p->top_p;
     s->min_p = (float)p->min_p;
@@ -366,12 +370,12 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
     if (!status && p->stop)
         status = read_stops(srv, p->stop, r, e);
     if (!status && p->stop_token_ids)
-        status = read_stop_tokens(srv, p->stop_token_ids, r, e);
+        status = read_stop_tokens(ex->service, p->stop_token_ids, r, e);
     if (!status && p->logit_bias)
-        status = read_bias(srv, p->logit_bias, r, e);
+        status = read_bias(ex->service, p->logit_bias, r, e);
     if (status)
         return status;
-    fill_sampling(srv, api, p, &r->sampling);
+    fill_sampling(ex->service, api, p, &r->sampling);
     r->sampling.seed = p->given[FIELD_seed] ? p->seed : random_seed();
     r->id = atomic_fetch_add_explicit(&ex->srv->next_id, 1, memory_order_relaxed);
     snprintf(r->name, sizeof(r->name), "%s", ex->id);
@@ -386,9 +390,9 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
 
 /* Twice the least that the scheduler takes: it pauses a sequence when the free room is below a quarter
  * of the ring, see made_room in job.c. */
-static void size_ring(const struct server *srv, struct request *r)
+static void size_ring(const struct service *service, struct request *r)
 {
-    uint32_t need = 2 * request_ring_bytes(r, srv->model.tok);
+    uint32_t need = 2 * request_ring_bytes(r, service->tok);
     if (need <= r->ring.cap)
         return;
     byte_ring_release(&r->ring);
@@ -438,16 +442,16 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     if (r->n_prompt == 0)
         return err_set_field(e, ERR_INVALID, param, "empty_prompt", "the prompt has no tokens");
     policy_limits(ex->grant.policy, ex->grant.tenant,
-                  api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, srv->model.max_context, &l);
+                  api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, ex->service->max_context, &l);
     uint32_t most = longest_prompt(&l, asked != 0), room = 0;
     if (r->n_prompt > most)
         return refuse_length(ex, param, r->n_prompt, most, &l, e);
-    if (asked > 0 && !sched_room(srv->model.sched, r->n_prompt, r->n_choices, &room)) {
+    if (asked > 0 && !sched_room(ex->service->sched, r->n_prompt, r->n_choices, &room)) {
         err_set_field(e, ERR_CONTEXT_LENGTH, param, NULL,
                       "%u choices of a prompt of %u tokens do not fit into the KV blocks",
                       r->n_choices, r->n_prompt);
         r->max_tokens = 1; /* the least that could be asked for */
-        reply_too_long(ex, e, r->n_prompt, sched_longest_prompt(srv->model.sched, r));
+        reply_too_long(ex, e, r->n_prompt, sched_longest_prompt(ex->service->sched, r));
         return ERR_CONTEXT_LENGTH;
     }
     if (l.is.max_context - r->n_prompt < room)
@@ -460,14 +464,13 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
         room = l.is.max_output;
     r->max_tokens = asked < room ? (uint32_t)asked : room;
     r->min_tokens = p->min_tokens < r->max_tokens ? (uint32_t)p->min_tokens : r->max_tokens;
-    size_ring(srv, r);
+    size_ring(ex->service, r);
     return OK;
 }
 
 enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
                          struct err *e)
 {
-    const struct server *srv = ex->srv;
     struct limits_in_force l;
     uint32_t n = tokens->n;
     if (n == 0)
@@ -476,12 +479,12 @@ enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *
     r->prompt = tokens->id;
     r->n_prompt = tokens->n;
     *tokens = (struct tokens){0};
-    policy_limits(ex->grant.policy, ex->grant.tenant, ROUTE_COMPLETIONS, srv->model.max_context,
+    policy_limits(ex->grant.policy, ex->grant.tenant, ROUTE_COMPLETIONS, ex->service->max_context,
                   &l);
     uint32_t most = longest_prompt(&l, 1);
     if (n > most)
         return refuse_length(ex, "prompt", n, most, &l, e);
     r->fill = true;
-    size_ring(srv, r);
+    size_ring(ex->service, r);
     return OK;
 }

@@ -6,6 +6,7 @@
 #include "server/api/job.h"
 
 struct exchange;
+struct service;
 
 /* Parses ex->body into *doc (the caller frees it) and *p; on a refusal fills ex->reply, returns it. */
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
@@ -26,7 +27,7 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
 enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
                          struct err *e);
 /* Token ids of a JSON array, checked against the vocabulary; path names it in errors. */
-enum status prepare_ids(const struct server *srv, const struct json *array, const char *path,
+enum status prepare_ids(const struct service *service, const struct json *array, const char *path,
                         struct tokens *out, struct err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "server/http/errors.h"
 
 struct server;
+struct service;
 struct conn;
 struct job;
 struct question;
@@ -39,6 +40,7 @@ struct reply {
 
 struct exchange {
     struct server *srv; /* borrows */
+    const struct service *service; /* borrows; whose model the request names, else the first */
     struct conn *conn; /* borrows; the connection it came on */
     const struct route *route;
     char id[REQUEST_ID_CAP]; /* X-Request-Id */

@@ -300,6 +300,7 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
     c->ex = ex;
     c->request_seen = false;
     ex->srv = c->loop->srv;
+    ex->service = ex->srv->service[0];
     ex->conn = c;
     ex->start_ns = clock_ns();
     ex->http11 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;

@@ -6,6 +6,7 @@
 #include "server/http/loop.h"
 #include "server/http/offload.h"
 #include "server/server.h"
+#include "server/service.h"
 
 struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
                               void (*format)(struct question *q))
@@ -44,7 +45,7 @@ void question_ask(struct question *q)
 {
     q->ask.done = answered;
     q->ask.arg = q;
-    sched_ask(q->ex->srv->model.sched, &q->ask);
+    sched_ask(q->ex->service->sched, &q->ask);
 }
 
 bool question_reply(struct question *q)

@@ -16,6 +16,7 @@
 #include "server/http/exchange.h"
 #include "server/api/job.h"
 #include "server/server.h"
+#include "server/service.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -111,8 +112,10 @@ static void make_file(struct buf *b)
 
 static struct settings set;
 static struct server srv;
-static char alias[] = "m";
-static char *aliases[] = {alias};
+static char id[] = "m";
+static char *ids[] = {id};
+static struct service service = {.id = ids, .n_ids = 1};
+static struct service *services[] = {&service};
 static struct engine_info info;
 
 static void must(enum status status, const struct err *e)
@@ -160,14 +163,15 @@ static void set_up(void)
     auth_init(&srv.auth, NULL);
     must(auth_load(&srv.auth, &set, &e), &e);
     srv.version = "0";
-    srv.alias = aliases;
-    srv.n_aliases = 1;
-    srv.model = (struct server_model){.info = &info,
-                                      .tok = tok,
-                                      .tmpl = tmpl,
-                                      .sched = sched,
-                                      .max_context = 512,
-                                      .n_vocab = fake.n_vocab};
+    srv.service = services;
+    srv.n_services = 1;
+    service.set = &set;
+    service.info = &info;
+    service.tok = tok;
+    service.tmpl = tmpl;
+    service.sched = sched;
+    service.max_context = 512;
+    service.n_vocab = fake.n_vocab;
 }
 
 static void expect_error_object(const struct reply *reply)
@@ -185,8 +189,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const handler[])(struct exchange *) = {api_chat, api_completions, api_tokenize,
                                                          api_detokenize};
-    struct exchange ex = {.srv = &srv};
-    if (!srv.alias)
+    struct exchange ex = {.srv = &srv, .service = &service};
+    if (!srv.service)
         set_up();
     if (size == 0)
         return 0;

@@ -22,6 +22,7 @@
 #include "engine/model/gguf.h"
 #include "scheduler/tenant.h"
 #include "server/server.h"
+#include "server/service.h"
 
 extern char **environ;
 
@@ -221,20 +222,21 @@ int main(int argc, char **argv)
                                      .sampling_top_k = -1};
     struct kv_named *prefixes;
     must(kv_named_open("", &prefixes, &e), &e);
-    const struct server_model model = {.info = &info,
-                                       .tok = tok,
-                                       .tmpl = tmpl,
-                                       .sched = sched,
-                                       .named = prefixes,
-                                       .max_context = max_context,
-                                       .n_vocab = fake.n_vocab,
-                                       .created = clock_unix_s()};
     bool named = set.model_alias.n > 0;
-    must(server_new(&set, "0.0.0", metrics, named ? set.model_alias.item : aliases,
-                    named ? set.model_alias.n : 1, tenants, &srv, &e),
-         &e);
+    struct service service = {.set = &set,
+                              .id = named ? set.model_alias.item : aliases,
+                              .n_ids = named ? set.model_alias.n : 1,
+                              .info = &info,
+                              .tok = tok,
+                              .tmpl = tmpl,
+                              .sched = sched,
+                              .named = prefixes,
+                              .max_context = max_context,
+                              .n_vocab = fake.n_vocab,
+                              .created = clock_unix_s()};
+    must(server_new(&set, "0.0.0", metrics, &service, tenants, &srv, &e), &e);
     must(server_listen(srv, &e), &e);
-    server_set_model(srv, &model);
+    server_set_ready(srv);
     printf("url http://%s:%u\n", set.host, srv->port);
     fflush(stdout);
 

@@ -1,0 +1,177 @@
+/* A served model from its file to its engine thread; see service.h. */
+#include "server/service.h"
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/metrics.h"
+#include "config/models.h"
+
+/* ---- names ---- */
+
+static void add_id(struct service *v, const char *name)
+{
+    v->id = mem_realloc(v->id, mem_mul(v->n_ids + 1, sizeof(char *)));
+    v->id[v->n_ids++] = mem_strdup(name);
+}
+
+static enum status find_model(struct service *v, struct err *e)
+{
+    struct buf path = {0}, id = {0};
+    if (!*v->set->model)
+        return err_set_field(e, ERR_INVALID, "model", NULL,
+                             "no model is given: --model PATH or NAME (for instance --model "
+                             "smollm2-135m after deploy/fetch-model smollm2-135m)");
+    enum status status = model_path_find(v->set->model, &path, e);
+    if (status) {
+        buf_release(&path);
+        return status;
+    }
+    v->path = buf_take(&path);
+    for (size_t i = 0; i < v->set->model_alias.n; i++)
+        add_id(v, v->set->model_alias.item[i]);
+    if (!v->n_ids) {
+        model_default_id(v->set->model, &id);
+        add_id(v, buf_str(&id).ptr);
+        buf_release(&id);
+    }
+    return OK;
+}
+
+enum status service_new(const struct settings *set, struct service **out, struct err *e)
+{
+    struct service *v = mem_zalloc(sizeof(*v));
+    v->set = set;
+    *out = v;
+    return find_model(v, e);
+}
+
+/* ---- loading ---- */
+
+static uint32_t context_of(const struct service *v)
+{
+    const struct engine_info *info = engine_info(v->engine);
+    int64_t asked = v->set->limits_max_context;
+    if (asked <= 0)
+        return info->n_ctx_train;
+    if (asked <= info->n_ctx_train)
+        return (uint32_t)asked;
+    log_warn("limits.max_context is %lld, the model's context of %u tokens is used",
+             (long long)asked, info->n_ctx_train);
+    return info->n_ctx_train;
+}
+
+static enum status open_sched(struct service *v, struct tenants *tenants, struct metrics *metrics,
+                              struct err *e)
+{
+    const struct settings *set = v->set;
+    const struct backend_limits rows = {
+        .max_rows = (uint32_t)set->sched_max_batch_tokens,
+        .max_spans = (uint32_t)set->sched_max_running,
+        .max_outs = (uint32_t)set->sched_max_batch_tokens,
+        .max_staged = v->kv.plan.max_staged,
+    };
+    const struct sched_limits limits = {
+        .max_running = (uint32_t)set->sched_max_running,
+        .max_queued = (uint32_t)set->sched_max_queued,
+        .max_batch_tokens = (uint32_t)set->sched_max_batch_tokens,
+        .chunk_max = (uint32_t)set->sched_chunk_max,
+        .step_target_ms = (uint32_t)set->sched_step_target_ms,
+        .max_context = v->kv.plan.max_context,
+        .tenants = tenants,
+        .journal_bytes = set->sched_journal,
+        .reserve = (enum sched_reserve)set->sched_reserve,
+        .preempt = (enum sched_preempt)set->sched_preempt,
+    };
+    struct sched_memory memory;
+    enum status status =
+        engine_backend(v->engine, &v->kv.arena, &v->kv.layout, rows, &v->backend, e);
+    if (!status)
+        status = kv_memory_for_sched(&v->kv, set, &memory, e);
+    if (status)
+        return status;
+    v->backend->tier = v->kv.tier;
+    status =
+        sched_new(&limits, v->backend, &memory, engine_tokenizer(v->engine), metrics, &v->sched, e);
+    v->kv.sched = v->sched;
+    return status ? status : sched_start(v->sched, e);
+}
+
+static void take_facts(struct service *v)
+{
+    v->info = engine_info(v->engine);
+    v->tok = engine_tokenizer(v->engine);
+    v->tmpl = engine_template(v->engine);
+    v->named = v->kv.named;
+    v->max_context = v->kv.plan.max_context;
+    v->n_vocab = tokenizer_n_vocab(v->tok);
+    v->created = clock_unix_s();
+    if (!v->kv.disk)
+        return;
+    v->prefix_domain = kv_disk_domain(v->kv.disk);
+    kv_disk_secret(v->kv.disk, v->prefix_secret);
+}
+
+enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
+                         struct err *e)
+{
+    enum status status = engine_open(v->path, v->set, &v->engine, e);
+    if (!status)
+        status = kv_memory_open(&v->kv, v->engine, v->set, context_of(v), e);
+    if (!status)
+        status = open_sched(v, tenants, metrics, e);
+    if (!status)
+        take_facts(v);
+    return status;
+}
+
+void service_describe(const struct service *v, const char *version, struct metrics *metrics)
+{
+    char labels[256], kv_types[KV_DTYPES_CAP];
+    const struct engine_info *info = v->info;
+    uint32_t n_slots = 0;
+    for (uint32_t g = 0; g < v->kv.layout.n_groups; g++)
+        n_slots += v->kv.plan.n_host[g] + v->kv.plan.n_file[g];
+    kv_layout_dtypes(&v->kv.layout, kv_types);
+    snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", version, info->cpu_level,
+             info->architecture);
+    metrics_set(metrics, METRIC_BUILD_INFO, labels, 1);
+    snprintf(labels, sizeof(labels),
+             "%u\x1f%s\x1f"
+             "%s\x1f%u\x1f%u",
+             v->kv.layout.n_slots, kv_types, v->set->prefix_enabled ? "True" : "False", n_slots,
+             v->kv.plan.n_blocks);
+    metrics_set(metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
+    metrics_set(metrics, METRIC_MEMORY, "weights", (double)info->weight_bytes);
+    metrics_set(metrics, METRIC_MEMORY, "scratch", (double)info->scratch_bytes);
+    metrics_set(metrics, METRIC_MEMORY, "kv", (double)v->kv.arena.n_bytes);
+}
+
+/* ---- the end ---- */
+
+void service_stop(struct service *v)
+{
+    if (v->sched)
+        sched_stop(v->sched);
+    kv_memory_stop(&v->kv);
+}
+
+void service_free(struct service *v)
+{
+    if (!v)
+        return;
+    sched_free(v->sched);
+    if (v->backend)
+        v->backend->ops->close(v->backend);
+    kv_memory_close(&v->kv);
+    if (v->engine)
+        engine_close(v->engine);
+    for (size_t i = 0; i < v->n_ids; i++)
+        mem_free(v->id[i]);
+    mem_free(v->id);
+    mem_free(v->path);
+    mem_free(v);
+}
