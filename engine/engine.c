@@ -15,6 +15,7 @@
 #include "engine/cpu/cpuid.h"
 #include "engine/kv_gate.h"
 #include "engine/kv_shape.h"
+#include "engine/template/template.h"
 
 struct engine {
     struct engine_info info;

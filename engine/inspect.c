@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/kv_shape.h"
 #include "engine/model/weights.h"
+#include "engine/template/template.h"
 #include "kvpool/sizing.h"
 
 struct inspection {

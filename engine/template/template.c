@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* ---- names ---- */
 

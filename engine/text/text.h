@@ -1,4 +1,4 @@
-/* Text in, tokens out, and back: tokenizer, chat template, incremental detokenizer, stop strings.
+/* Text in, tokens out, and back: tokenizer, incremental detokenizer, stop strings.
  * Everything here is read-only after it was made and may be used by any thread, except struct detok
  * and struct stop_scan, which belong to one sequence. */
 #ifndef ENGINE_TEXT_TEXT_H
@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/json.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -128,35 +127,5 @@ int stop_scan_push(struct stop_scan *s, struct str text, bool include, char *out
 /* The end of the stream: releases what is held. A string that was complete but had to wait for an
  * earlier start that did not complete is a match here. */
 int stop_scan_flush(struct stop_scan *s, char *out, uint32_t *n_out);
-
-/* ---- chat template (engine/template/template.c) ---- */
-
-struct chat_template;
-/* Parses; ERR_UNSUPPORTED or ERR_FORMAT names line and construct. */
-enum status template_new(struct str source, struct chat_template **out, struct err *e);
-void template_free(struct chat_template *t);
-
-struct template_args {
-    const struct json
-        *messages; /* array of objects, as the client sent them (parts joined before) */
-    const struct json *tools; /* array or NULL */
-    const struct json *kwargs; /* object or NULL: chat_template_kwargs, extra variables */
-    bool add_generation_prompt;
-    bool continue_final_message; /* cut the rendering right after the last message's content */
-    struct str bos_token, eos_token;
-    int64_t now_unix_s; /* for strftime_now; UTC */
-    /* Off, messages are prepared as transformers does (members that are null left out, reasoning
-     * under all its names), role developer becomes system where the template doesn't know it, and a
-     * string content becomes a text part where the template only reads parts. */
-    bool verbatim;
-    bool
-        keep_null_content; /* a content that is null stays: some templates ask whether it is none */
-};
-/* Appends the prompt text and says which byte ranges the template itself wrote (*trusted: mem_free).
- * Errors: ERR_INVALID with the template's own raise_exception message, or a clear text with the line;
- * ERR_TOO_LARGE when output or steps pass the sandbox's bounds. */
-enum status template_render(const struct chat_template *t, const struct template_args *a,
-                            struct buf *out, struct text_range **trusted, size_t *n_trusted,
-                            struct err *e);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/template/template.h"
 #include "server/http/limits.h"
 #include "server/server.h"
 #include "server/service.h"

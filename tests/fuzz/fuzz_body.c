@@ -12,6 +12,7 @@
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
+#include "engine/template/template.h"
 #include "server/api/api.h"
 #include "server/http/exchange.h"
 #include "server/api/job.h"

@@ -20,6 +20,7 @@
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
+#include "engine/template/template.h"
 #include "scheduler/tenant.h"
 #include "server/server.h"
 #include "server/service.h"

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "engine/text/text.h"
+#include "engine/template/template.h"
 
 static void print_error(enum status status, const struct err *e)
 {

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "engine/text/text.h"
+#include "engine/template/template.h"
 #include "tests/unit/run_suite.h"
 
 static const char chatml[] =

@@ -2,13 +2,13 @@
  * template itself wrote. A control token may later be read only from marked bytes.
  *
  * Rule: a byte is marked only when it came from the template's source (or a trusted argument); when a
- * result's origin is unclear it is data. Called by engine/text/template*.c. */
+ * result's origin is unclear it is data. Called by engine/template. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* ---- builder ---- */
 

@@ -1,7 +1,7 @@
 /* Statements of chat templates, with jinja2's grammar; nested at most TM_MAX_PARSE_DEPTH deep.
  *
  * Called by template_new. */
-#include "engine/template/template_parse.h"
+#include "engine/template/parse.h"
 
 static void parse_body(struct parser *p, struct tm_nodes *out, const char *const *ends);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 static struct tm_val g_range(struct tmpl *c, struct tm_val self, const struct tm_val *a,
                              const struct tm_args *raw)

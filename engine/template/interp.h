@@ -5,9 +5,9 @@
  * away whole. Errors leave through tm_fail, which jumps back to the door (template.c); since only the
  * arena owns memory, nothing leaks. Language: Jinja2 as documented, with Python's semantics.
  *
- * Used by engine/text/template*.c only. Thread: the one that renders or parses. */
-#ifndef ENGINE_TEMPLATE_TEMPLATE_INT_H
-#define ENGINE_TEMPLATE_TEMPLATE_INT_H
+ * Used by engine/template only. Thread: the one that renders or parses. */
+#ifndef ENGINE_TEMPLATE_INTERP_H
+#define ENGINE_TEMPLATE_INTERP_H
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
-#include "engine/text/text.h"
+#include "engine/template/template.h"
 
 /* Bounds of the sandbox. */
 enum {
@@ -137,7 +137,7 @@ static inline struct str tm_view_str(const struct tm_str *s)
     return (struct str){s->p, s->len};
 }
 
-/* ---- unicode (template_unicode.c) ---- */
+/* ---- unicode (unicode.c) ---- */
 
 enum tm_case { TM_UPPER, TM_LOWER, TM_TITLE_WORDS, TM_CAPITALIZE, TM_SWAPCASE, TM_JINJA_TITLE };
 bool tm_is_space(uint32_t cp); /* Python's str.isspace */
@@ -349,7 +349,7 @@ struct tm_list *tm_to_list(struct tmpl *c,
                            struct tm_val v); /* may be v's own list: don't change it */
 struct tm_val tm_iter_of(struct tmpl *c, struct tm_list *items); /* a filled one-pass iterator */
 
-/* ---- printing (template_print.c) ---- */
+/* ---- printing (print.c) ---- */
 
 const struct tm_str *tm_to_str(struct tmpl *c, struct tm_val v); /* Python's str() */
 void tm_repr(struct tm_sb *b, struct tm_val v);
@@ -507,7 +507,7 @@ struct chat_template {
 uint32_t tm_intern(struct tmpl *c, struct chat_template *t, struct str name);
 bool tm_name_find(const struct chat_template *t, struct str name, uint32_t *id);
 
-/* ---- lexer (template_lex.c) ---- */
+/* ---- lexer (lex.c) ---- */
 
 enum tm_tok {
     TT_EOF,
@@ -539,7 +539,7 @@ struct tm_tokens {
 
 void tm_lex(struct tmpl *c, struct str source, struct tm_tokens *out);
 
-/* ---- parser (template_parse.c), scopes (template_scope.c) ---- */
+/* ---- parser (parse.c), scopes (scope.c) ---- */
 
 void tm_parse(struct tmpl *c, struct chat_template *t, const struct tm_tokens *tokens);
 /* Fills shadow and uses everywhere; refuses unknown filters and tests where jinja2 does. */
@@ -547,10 +547,10 @@ void tm_analyse(struct tmpl *c, struct chat_template *t);
 
 /* ---- builtins ---- */
 
-const struct tm_builtin *tm_filter_find(struct str name); /* template_filter.c */
-const struct tm_builtin *tm_test_find(struct str name); /* template_test.c */
-const struct tm_builtin *tm_global_find(struct str name); /* template_global.c */
-/* Method of a value, or NULL; *unsafe: it exists but the sandbox forbids it. template_method.c */
+const struct tm_builtin *tm_filter_find(struct str name); /* filter.c */
+const struct tm_builtin *tm_test_find(struct str name); /* test.c */
+const struct tm_builtin *tm_global_find(struct str name); /* global.c */
+/* Method of a value, or NULL; *unsafe: it exists but the sandbox forbids it. method.c */
 const struct tm_builtin *tm_method_find(struct tmpl *c, struct tm_val v, const struct tm_str *name,
                                         bool *unsafe);
 /* Bundles of filters too many for one file. */
@@ -574,7 +574,7 @@ struct tm_list *tm_sorted(struct tmpl *c, const struct tm_list *keys, const stru
 /* ---- interpreter ---- */
 
 struct tm_scope;
-/* template_eval.c */
+/* eval.c */
 struct tm_val tm_eval(struct tmpl *c, struct tm_scope *s, const struct tm_node *n);
 struct tm_args tm_eval_args(struct tmpl *c, struct tm_scope *s, const struct tm_callargs *call);
 struct tm_val tm_getattr(struct tmpl *c, struct tm_val v, const struct tm_str *name);
@@ -584,11 +584,11 @@ struct tm_val tm_slice(struct tmpl *c, struct tm_val v, struct tm_val start, str
 struct tm_val tm_call(struct tmpl *c, struct tm_val f, const struct tm_args *args);
 struct tm_val tm_apply_filter(struct tmpl *c, struct tm_scope *s, const struct tm_node *n,
                               struct tm_val v);
-/* template_arith.c */
+/* arith.c */
 struct tm_val tm_binary(struct tmpl *c, enum tm_op op, struct tm_val a, struct tm_val b);
 struct tm_val tm_negate(struct tmpl *c, struct tm_val v, bool minus);
 
-/* template_exec.c */
+/* exec.c */
 struct tm_scope {
     struct tm_scope *parent;
     uint32_t *names;
@@ -623,7 +623,7 @@ struct tm_val tm_call_macro(struct tmpl *c, const struct tm_macro *m, const stru
 struct tm_val tm_call_loop(struct tmpl *c, struct tm_loop *loop, const struct tm_args *args);
 struct tm_val tm_loop_attr(struct tmpl *c, struct tm_loop *loop, const struct tm_str *name);
 
-/* template_data.c: JSON to values */
+/* data.c: JSON to values */
 struct tm_val tm_from_json(struct tmpl *c, const struct json *v);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 struct lexer {
     struct tmpl *c;

@@ -4,7 +4,7 @@
  * Called through tm_invoke. Thread: the one that renders. */
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 #define FILTER(name)                                                                               \
     static struct tm_val name(struct tmpl *c, struct tm_val v, const struct tm_val *a,             \

@@ -1,9 +1,9 @@
-/* The two halves of the template parser: expressions (template_expr.c, with tokens and nodes) and
- * statements (template_parse.c). */
-#ifndef ENGINE_TEMPLATE_TEMPLATE_PARSE_H
-#define ENGINE_TEMPLATE_TEMPLATE_PARSE_H
+/* The two halves of the template parser: expressions (expr.c, with tokens and nodes) and
+ * statements (parse.c). */
+#ifndef ENGINE_TEMPLATE_PARSE_H
+#define ENGINE_TEMPLATE_PARSE_H
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 struct parser {
     struct tmpl *c;

@@ -1,10 +1,10 @@
 /* Values of the chat template interpreter: Python's truth, equality, order, containers, iteration.
  *
- * Called by engine/text/template*.c. Thread: the one that renders. */
+ * Called by engine/template. Thread: the one that renders. */
 #include <math.h>
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* ---- undefined ---- */
 

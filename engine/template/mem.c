@@ -1,14 +1,14 @@
 /* Arena and error exit of the chat template interpreter.
  *
  * Why: a rendering makes thousands of small values with one lifetime, and may be stopped anywhere.
- * Called by all of engine/text/template*.c. Thread: the one that parses or renders. */
+ * Called by all of engine/template. Thread: the one that parses or renders. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 struct tm_chunk {
     struct tm_chunk *next;

@@ -1,10 +1,10 @@
 /* Expressions of chat templates, by recursive descent with jinja2's grammar.
  *
  * Bounded: brackets nest at most TM_MAX_PARSE_DEPTH deep, the height of an expression (long operator
- * chains) is at most TM_MAX_TREE_DEPTH. Called by template_parse.c. */
+ * chains) is at most TM_MAX_TREE_DEPTH. Called by parse.c. */
 #include <string.h>
 
-#include "engine/template/template_parse.h"
+#include "engine/template/parse.h"
 
 static struct tm_node *parse_or(struct parser *p);
 static struct tm_node *parse_unary(struct parser *p, bool with_filter);

@@ -1,9 +1,9 @@
 /* Arithmetic of chat templates, with Python's rules; integers stay within 64 bits or fail.
  *
- * Called by template_eval.c. Thread: the one that renders. */
+ * Called by eval.c. Thread: the one that renders. */
 #include <math.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 static const char *const op_text[] = {"+", "-", "*", "/", "//", "%", "**"};
 

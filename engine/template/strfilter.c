@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 #define FILTER(name)                                                                               \
     static struct tm_val name(struct tmpl *c, struct tm_val v, const struct tm_val *a,             \

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 static struct tm_val number(struct tmpl *c, const struct json *v)
 {

@@ -4,7 +4,7 @@
  * Called by template_new after parsing. Recursion is bounded by the parser's bounds. */
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* ---- walking ---- */
 

@@ -1,12 +1,12 @@
 /* How values look as text: Python's str() and repr(), floats, and json.dumps.
  *
- * Called by engine/text/template*.c. Thread: the one that renders. */
+ * Called by engine/template. Thread: the one that renders. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* Python prints the shortest digits that read back, with an exponent below 1e-4 and from 1e16 on. */
 void tm_add_float(struct tm_sb *b, double f)

@@ -1,10 +1,10 @@
 /* Evaluation of chat template expressions: names, attributes, calls, operators.
  *
  * Attribute and item access, and what counts as unsafe, follow jinja2's immutable sandbox.
- * Called by template_exec.c. Thread: the one that renders. */
+ * Called by exec.c. Thread: the one that renders. */
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* ---- calls ---- */
 

@@ -3,7 +3,7 @@
  * Called by template_render. Thread: the one that renders. */
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 

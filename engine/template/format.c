@@ -1,12 +1,12 @@
 /* String formatting of chat templates: Python's `format % args` and str.format.
  *
- * Called by engine/text/template*.c. Thread: the one that renders. */
+ * Called by engine/template. Thread: the one that renders. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 enum { MAX_WIDTH = 4096, MAX_PRECISION = 60 };
 

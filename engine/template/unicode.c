@@ -1,9 +1,9 @@
 /* Character classes and case conversion as Python's str has them, on utf8proc's tables.
  *
- * Called by engine/text/template*.c. Thread: any. */
+ * Called by engine/template. Thread: any. */
 #include <utf8proc.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 /* Characters whose upper case is longer than one code point (Unicode SpecialCasing.txt and
  * UnicodeData.txt, version 14). */
@@ -11,7 +11,7 @@ static const struct {
     uint32_t cp, to[3];
 } long_upper[] = {
 #define U(cp, a, b, c) {cp, {a, b, c}},
-#include "engine/template/template_upper.def"
+#include "engine/template/upper.def"
 #undef U
 };
 
@@ -135,7 +135,7 @@ static void add_title(struct tm_sb *b, uint32_t cp, bool trusted)
         uint32_t cp, to[3];
     } long_title[] = {
 #define T(cp, a, b, c) {cp, {a, b, c}},
-#include "engine/template/template_upper.def"
+#include "engine/template/upper.def"
 #undef T
     };
     for (size_t i = 0; cp >= 0x80 && i < sizeof(long_title) / sizeof(long_title[0]); i++) {

@@ -1,11 +1,11 @@
 /* Methods of lists, dicts and numbers in chat templates, and the lookup of all methods.
  *
  * What changes a list or dict exists but is unsafe: the sandbox is immutable.
- * Called by template_eval.c. Thread: the one that renders. */
+ * Called by eval.c. Thread: the one that renders. */
 #include <math.h>
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 #define METHOD(name)                                                                               \
     static struct tm_val name(struct tmpl *c, struct tm_val self, const struct tm_val *a,          \

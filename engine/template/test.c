@@ -1,7 +1,7 @@
 /* Tests of chat templates (`x is name`). Called through tm_invoke. Thread: the one that renders. */
 #include <string.h>
 
-#include "engine/template/template_int.h"
+#include "engine/template/interp.h"
 
 #define TEST(name)                                                                                 \
     static struct tm_val name(struct tmpl *c, struct tm_val v, const struct tm_val *a,             \
