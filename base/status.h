@@ -6,7 +6,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* name, text. The server maps each to an HTTP status and an OpenAI error type (server/http/errors.def). */
+/* name, text. The server maps each to an HTTP status and an OpenAI error type (server/errors.def). */
 #define STATUS_TABLE(X)                                                                            \
     X(ERR_INVALID, -1, "invalid request")                                                          \
     X(ERR_UNSUPPORTED, -2, "unsupported")                                                          \

@@ -13,7 +13,6 @@
 #include "server/http/listen.h"
 #include "server/http/loop.h"
 #include "server/http/offload.h"
-#include "server/service.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
                        struct service *service, struct tenants *tenants, struct server **out,
@@ -34,28 +33,6 @@ enum status server_new(const struct settings *set, const char *version, struct m
     srv->n_services = 1;
     enum status status = auth_load(&srv->auth, set, e);
     return status ? status : offload_new(&srv->offload, e);
-}
-
-static const char *find_id(const struct service *v, const struct str *name)
-{
-    if (!name)
-        return v->id[0];
-    for (size_t i = 0; i < v->n_ids; i++)
-        if (str_eq_c(*name, v->id[i]))
-            return v->id[i];
-    return NULL;
-}
-
-struct service *server_find_model(const struct server *srv, const struct str *name, const char **id)
-{
-    for (uint32_t i = 0; i < srv->n_services; i++) {
-        const char *found = find_id(srv->service[i], name);
-        if (found && id)
-            *id = found;
-        if (found)
-            return srv->service[i];
-    }
-    return NULL;
 }
 
 /* Each connection is a descriptor; files, epolls and the like need some more. */

@@ -12,10 +12,9 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
-#include "base/str.h"
 #include "base/thread.h"
 #include "config/settings.h"
-#include "server/http/auth.h"
+#include "server/auth.h"
 
 enum phase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING };
 
@@ -64,10 +63,5 @@ static inline enum phase server_phase(const struct server *srv)
 {
     return (enum phase)atomic_load_explicit(&srv->phase, memory_order_acquire);
 }
-
-/* The service of a model name in a request (NULL: none was given), and in *id (NULL is fine) the name that
- * answers carry; NULL when no service has the name. */
-struct service *server_find_model(const struct server *srv, const struct str *name,
-                                  const char **id);
 
 #endif

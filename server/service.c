@@ -49,6 +49,29 @@ enum status service_new(const struct settings *set, struct service **out, struct
     return find_model(v, e);
 }
 
+static const char *find_id(const struct service *v, const struct str *name)
+{
+    if (!name)
+        return v->id[0];
+    for (size_t i = 0; i < v->n_ids; i++)
+        if (str_eq_c(*name, v->id[i]))
+            return v->id[i];
+    return NULL;
+}
+
+struct service *service_find(struct service *const *list, uint32_t n, const struct str *name,
+                             const char **id)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const char *found = find_id(list[i], name);
+        if (found && id)
+            *id = found;
+        if (found)
+            return list[i];
+    }
+    return NULL;
+}
+
 /* ---- loading ---- */
 
 static uint32_t context_of(const struct service *v)

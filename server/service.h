@@ -1,6 +1,6 @@
 /* One served model as one value: its names, engine, device, KV memory, scheduler, tokenizer and template.
  *
- * The server holds a table of services and looks a request's up by its `model` (server_find_model); a
+ * The server holds a table of services and looks a request's up by its `model` (service_find); a
  * handler reads it from its exchange. service_new (main thread: names and path) -> service_load (loader
  * thread) -> the facts below are read by any thread until service_free. */
 #ifndef SERVER_SERVICE_H
@@ -10,6 +10,7 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/text/text.h"
@@ -44,6 +45,10 @@ struct service {
 
 /* Finds the model file and the names that it is served under. *out is set on an error too. */
 enum status service_new(const struct settings *set, struct service **out, struct err *e);
+/* Of list[n], the one that serves the model name of a request (NULL: none was given, the first), and in *id
+ * (NULL is fine) the name that answers carry; NULL when none has the name. */
+struct service *service_find(struct service *const *list, uint32_t n, const struct str *name,
+                             const char **id);
 /* Opens the model and starts its engine thread. tenants and metrics: shared, borrowed. */
 enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
                          struct err *e);

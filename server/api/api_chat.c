@@ -1,7 +1,7 @@
 /* POST /v1/chat/completions: a conversation becomes one request. */
 #include "server/api/api.h"
 
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/messages.h"
 #include "server/api/prefix.h"
 #include "server/api/prepare.h"

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "server/http/exchange.h"
-#include "server/http/limits.h"
+#include "server/exchange.h"
+#include "server/limits.h"
 #include "server/api/prefix.h"
 #include "server/api/prepare.h"
 #include "server/server.h"

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/format.h"
-#include "server/http/http.h"
-#include "server/http/question.h"
+#include "server/query.h"
+#include "server/question.h"
 #include "server/server.h"
 
 /* Rows of a page; a client asks for the next one with ?from=. */
@@ -18,7 +18,7 @@ enum { MAX_SEQUENCES = 1024, MAX_BLOCKS = 4096, MAX_RECORDS = 1 << 24 };
 /* False after an answer that says what is wrong. */
 static bool read_from(struct exchange *ex, uint64_t *from)
 {
-    const char *text = http_query(ex, "from");
+    const char *text = query_find(ex, "from");
     struct err e;
     *from = 0;
     if (!text)
@@ -217,7 +217,7 @@ void api_debug_kv(struct exchange *ex)
     uint64_t from;
     if (question_reply(ex->question) || !read_from(ex, &from))
         return;
-    const char *audit = http_query(ex, "audit");
+    const char *audit = query_find(ex, "audit");
     struct sched_ask *a = &question_new(ex, ASK_BLOCKS, MAX_BLOCKS, format_kv)->ask;
     a->from = from;
     a->audit = audit && strcmp(audit, "0") != 0;

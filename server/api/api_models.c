@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/json.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -78,7 +78,7 @@ void api_model(struct exchange *ex)
 {
     struct str name = str_of(ex->path_arg);
     const char *id = NULL;
-    const struct service *v = server_find_model(ex->srv, &name, &id);
+    const struct service *v = service_find(ex->srv->service, ex->srv->n_services, &name, &id);
     if (!v) {
         struct err e;
         err_set_field(&e, ERR_NOT_FOUND, "model", "model_not_found",

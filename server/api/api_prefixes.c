@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "scheduler/snapshot.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/messages.h"
 #include "server/api/prefix.h"
 #include "server/api/prepare.h"

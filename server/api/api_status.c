@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "config/metrics.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/server.h"
 #include "server/service.h"
 

@@ -2,7 +2,7 @@
 #include "server/api/api.h"
 
 #include "base/json.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/messages.h"
 #include "server/api/prepare.h"
 #include "server/server.h"

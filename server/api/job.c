@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/format.h"
 #include "server/server.h"
 #include "server/service.h"
@@ -36,7 +36,8 @@ struct job *job_new(struct exchange *ex, enum api api, const struct params *p, u
              (unsigned long long)srv->id_salt, (unsigned long long)id);
     const char *known = NULL;
     j->service = ex->service;
-    if (!server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL, &known)) {
+    if (!service_find(srv->service, srv->n_services, p->given[FIELD_model] ? &p->model : NULL,
+                      &known)) {
         snprintf(j->any_model, sizeof(j->any_model), "%.*s", (int)p->model.len, p->model.ptr);
         known = j->any_model;
     }

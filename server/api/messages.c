@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/template/template.h"
-#include "server/http/limits.h"
+#include "server/limits.h"
 #include "server/server.h"
 #include "server/service.h"
 

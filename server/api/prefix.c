@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/siphash.h"
-#include "server/http/exchange.h"
-#include "server/http/limits.h"
+#include "server/exchange.h"
+#include "server/limits.h"
 #include "server/server.h"
 #include "server/service.h"
 

@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/http/exchange.h"
-#include "server/http/limits.h"
+#include "server/exchange.h"
+#include "server/limits.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -66,7 +66,7 @@ enum status prepare_model(struct exchange *ex, const struct params *p, struct er
 {
     const struct server *srv = ex->srv;
     const struct service *v =
-        server_find_model(srv, p->given[FIELD_model] ? &p->model : NULL, NULL);
+        service_find(srv->service, srv->n_services, p->given[FIELD_model] ? &p->model : NULL, NULL);
     if (v)
         ex->service = v;
     if (v || srv->set->model_any_name)

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/metrics.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/job.h"
 #include "server/http/loop.h"
 #include "server/http/routes.h"

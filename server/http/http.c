@@ -19,30 +19,21 @@
 #include "base/mem.h"
 #include "config/metrics.h"
 #include "server/http/access.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/format.h"
 #include "server/http/guard.h"
 #include "server/api/job.h"
-#include "server/http/limits.h"
+#include "server/limits.h"
 #include "server/http/offload.h"
-#include "server/http/question.h"
+#include "server/question.h"
 #include "server/http/routes.h"
 #include "server/server.h"
+#include "server/service.h"
 #include "server/http/stream.h"
 
 static const char *header(const struct conn *c, const char *name)
 {
     return MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, name);
-}
-
-const char *http_query(const struct exchange *ex, const char *name)
-{
-    const char *value = NULL;
-    size_t n = 0;
-    if (MHD_lookup_connection_value_n(ex->conn->mhd, MHD_GET_ARGUMENT_KIND, name, strlen(name),
-                                      &value, &n) != MHD_YES)
-        return NULL;
-    return value ? value : "";
 }
 
 /* ---- answers ---- */
@@ -392,6 +383,22 @@ static bool writes_files(const struct exchange *ex)
     return ex->route->method == METHOD_PUT || ex->route->method == METHOD_DELETE;
 }
 
+/* Engine thread. The offload thread runs the handler again, or the loop when that has too much to do. */
+static void question_answered(struct sched_ask *a, void *arg)
+{
+    struct exchange *ex = ((struct question *)arg)->ex;
+    (void)a;
+    if (!offload_push(ex->srv->offload, ex))
+        loop_prepared(ex->conn->loop, ex);
+}
+
+static void ask_question(struct question *q)
+{
+    q->ask.done = question_answered;
+    q->ask.arg = q;
+    sched_ask(q->ex->service->sched, &q->ask);
+}
+
 static enum MHD_Result advance(struct exchange *ex)
 {
     timer_stop(&ex->conn->timer);
@@ -409,7 +416,7 @@ static enum MHD_Result advance(struct exchange *ex)
         if (ex->question && !ex->reply.set) {
             ex->stage = STAGE_ASKED;
             suspend(ex);
-            question_ask(ex->question);
+            ask_question(ex->question);
             return MHD_YES;
         }
     }
@@ -609,6 +616,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
         atomic_fetch_sub_explicit(&c->loop->n_jobs, 1, memory_order_release);
     }
     job_free(ex->job);
+    question_free(ex->question);
     exchange_release(ex);
     mem_free(ex);
     c->ex = NULL;

@@ -21,8 +21,4 @@ void http_abort(struct exchange *ex);
 /* Refuses a freshly accepted socket with 503 and closes it. */
 void http_refuse(int fd);
 
-/* For handlers on the loop's thread: value of a query argument, "" when it has none, NULL when it is not
- * there. Borrows from the request. */
-const char *http_query(const struct exchange *ex, const char *name);
-
 #endif

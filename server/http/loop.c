@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/http/http.h"
 #include "server/api/job.h"
 #include "server/server.h"

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/ring.h"
 #include "base/thread.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/http/loop.h"
 #include "server/http/routes.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/job.h"
-#include "server/http/limits.h"
+#include "server/limits.h"
 
 struct str stream_frame(struct buf *out, bool chunked)
 {

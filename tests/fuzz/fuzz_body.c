@@ -14,7 +14,7 @@
 #include "engine/model/gguf.h"
 #include "engine/template/template.h"
 #include "server/api/api.h"
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 #include "server/api/job.h"
 #include "server/server.h"
 #include "server/service.h"

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "server/http/auth.h"
+#include "server/auth.h"
 
 static struct settings set;
 static struct auth auth;

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "config/settings.h"
 #include "kvpool/tier.h"
-#include "server/http/errors.h"
+#include "server/errors.h"
 #include "server/http/listen.h"
 #include "server/api/messages.h"
 #include "server/http/routes.h"

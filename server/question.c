@@ -1,12 +1,8 @@
 /* Questions to the engine thread; see question.h. */
-#include "server/http/question.h"
+#include "server/question.h"
 
 #include "base/mem.h"
-#include "server/http/exchange.h"
-#include "server/http/loop.h"
-#include "server/http/offload.h"
-#include "server/server.h"
-#include "server/service.h"
+#include "server/exchange.h"
 
 struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
                               void (*format)(struct question *q))
@@ -30,22 +26,6 @@ void question_free(struct question *q)
         return;
     mem_free(q->ask.item.any);
     mem_free(q);
-}
-
-/* Engine thread. The offload thread runs the handler again, or the loop when that has too much to do. */
-static void answered(struct sched_ask *a, void *arg)
-{
-    struct exchange *ex = ((struct question *)arg)->ex;
-    (void)a;
-    if (!offload_push(ex->srv->offload, ex))
-        loop_prepared(ex->conn->loop, ex);
-}
-
-void question_ask(struct question *q)
-{
-    q->ask.done = answered;
-    q->ask.arg = q;
-    sched_ask(q->ex->service->sched, &q->ask);
 }
 
 bool question_reply(struct question *q)

@@ -1,15 +1,15 @@
 /* One HTTP request and its answer, between the first handler call and the completed callback.
  * Belongs to its loop's thread, except while the offload thread prepares it. */
-#ifndef SERVER_HTTP_EXCHANGE_H
-#define SERVER_HTTP_EXCHANGE_H
+#ifndef SERVER_EXCHANGE_H
+#define SERVER_EXCHANGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
-#include "server/http/auth.h"
-#include "server/http/errors.h"
+#include "server/auth.h"
+#include "server/errors.h"
 
 struct server;
 struct service;
@@ -85,6 +85,6 @@ void reply_too_long(struct exchange *ex, const struct err *e, uint32_t n_prompt,
 /* As reply_problem with the id e->status. */
 void reply_err(struct exchange *ex, const struct err *e);
 
-void exchange_release(struct exchange *ex); /* not the job */
+void exchange_release(struct exchange *ex); /* not the job, not the question */
 
 #endif

@@ -1,8 +1,8 @@
 /* A question of an exchange to the engine thread: the handler makes it, http.c suspends the connection
  * and asks, the engine thread fills it, then the handler runs once more, on the offload thread, and
  * formats the answer. No loop waits meanwhile. */
-#ifndef SERVER_HTTP_QUESTION_H
-#define SERVER_HTTP_QUESTION_H
+#ifndef SERVER_QUESTION_H
+#define SERVER_QUESTION_H
 
 #include "scheduler/snapshot.h"
 
@@ -19,7 +19,6 @@ struct question {
 struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
                               void (*format)(struct question *q));
 void question_free(struct question *q); /* NULL is fine; not while the engine thread has it */
-void question_ask(struct question *q); /* the exchange is suspended */
 /* For the first line of a handler: false when there is no question yet. */
 bool question_reply(struct question *q);
 

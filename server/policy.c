@@ -1,5 +1,5 @@
 /* Keys, tenants and limits; see policy.h. */
-#include "server/http/policy.h"
+#include "server/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static const struct word {
     int64_t min, max;
 } words[N_POLICY_WORDS] = {
 #define X(word, where, type, min, max, doc) {#word, where, type, min, max},
-#include "server/http/policy.def"
+#include "server/policy.def"
 #undef X
 };
 

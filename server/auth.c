@@ -1,5 +1,5 @@
 /* Keys and the policy in force; see auth.h. */
-#include "server/http/auth.h"
+#include "server/auth.h"
 
 #include <string.h>
 #include <strings.h>

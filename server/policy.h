@@ -1,9 +1,9 @@
 /* Who may use the server and how much of it: keys, the tenants they belong to, limits of tenants and
  * routes. Made as a whole from the key file and the settings and never changed after that, so that a
- * reload is one pointer (server/http/auth.h). The words of both files are policy.def.
+ * reload is one pointer (server/auth.h). The words of both files are policy.def.
  * Thread: any (read-only after policy_load). */
-#ifndef SERVER_HTTP_POLICY_H
-#define SERVER_HTTP_POLICY_H
+#ifndef SERVER_POLICY_H
+#define SERVER_POLICY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@ enum {
 
 enum policy_word {
 #define X(word, where, type, min, max, doc) POLICY_##word,
-#include "server/http/policy.def"
+#include "server/policy.def"
 #undef X
     N_POLICY_WORDS
 };

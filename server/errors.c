@@ -1,11 +1,11 @@
 /* The table of refusals; see errors.h. */
-#include "server/http/errors.h"
+#include "server/errors.h"
 
 #include "base/json.h"
 
 static const struct problem problems[] = {
 #define X(id, http, type, code, retry) {id, http, type, code, retry},
-#include "server/http/errors.def"
+#include "server/errors.def"
 #undef X
 };
 

@@ -1,6 +1,6 @@
 /* Fixed bounds of the HTTP front end, beside the settings that can be changed. */
-#ifndef SERVER_HTTP_LIMITS_H
-#define SERVER_HTTP_LIMITS_H
+#ifndef SERVER_LIMITS_H
+#define SERVER_LIMITS_H
 
 enum {
     JSON_DEPTH = 64, /* containers inside one another in a body */

@@ -1,7 +1,7 @@
 /* Refusals: from a status (or an HTTP-only fault) to an HTTP code and OpenAI's error object.
  * The table is errors.def. Thread: any. */
-#ifndef SERVER_HTTP_ERRORS_H
-#define SERVER_HTTP_ERRORS_H
+#ifndef SERVER_ERRORS_H
+#define SERVER_ERRORS_H
 
 #include <stdint.h>
 

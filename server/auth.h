@@ -1,10 +1,10 @@
 /* Who a request comes from. The policy in force can be replaced at any time: what was let in keeps the
  * one it came with. Keys are compared in constant time. Thread: any. */
-#ifndef SERVER_HTTP_AUTH_H
-#define SERVER_HTTP_AUTH_H
+#ifndef SERVER_AUTH_H
+#define SERVER_AUTH_H
 
 #include "base/thread.h"
-#include "server/http/policy.h"
+#include "server/policy.h"
 
 /* A place in struct tenants: goes to another tenant only when nothing of the one before is left. */
 struct auth_slot {

@@ -1,9 +1,7 @@
 /* Answers of an exchange; see exchange.h. */
-#include "server/http/exchange.h"
+#include "server/exchange.h"
 
 #include <stdio.h>
-
-#include "server/http/question.h"
 
 void reply_json(struct exchange *ex, int http)
 {
@@ -48,5 +46,4 @@ void exchange_release(struct exchange *ex)
     buf_release(&ex->ignored);
     buf_release(&ex->reply.body);
     buf_release(&ex->stash);
-    question_free(ex->question);
 }
