@@ -129,6 +129,8 @@ void api_completions(struct exchange *ex)
     if (prepare_params(ex, API_COMPLETIONS, &doc, &p) == OK) {
         enum status status = count_prompts(&p, &n_prompts, &e);
         if (!status)
+            status = prepare_count(ex, &p, n_prompts, &e);
+        if (!status)
             status = prefix_use(ex, API_COMPLETIONS, &p, &use, &e);
         if (!status) {
             ex->job = job_new(ex, API_COMPLETIONS, &p, n_prompts);

@@ -21,17 +21,41 @@ static enum status refuse(struct exchange *ex, const struct err *e)
     return e->status;
 }
 
-/* Before anything is sized by it. A batch holds all choices of a request at once. */
-static enum status check_n(const struct server *srv, const struct params *p, struct err *e)
+/* A bound and the option or word that sets it. */
+struct bound {
+    int64_t most;
+    const char *name;
+};
+
+static int64_t word_of(const struct exchange *ex, enum policy_word word)
 {
-    bool by_n = srv->set->limits_n <= srv->set->sched_max_running;
-    int64_t most = by_n ? srv->set->limits_n : srv->set->sched_max_running;
-    const char *name = p->n > most ? "n" : "best_of";
-    int64_t value = p->n > most ? p->n : p->best_of;
-    if (value > most)
+    const struct policy_tenant *t = ex->grant.tenant;
+    return t->given[word] ? t->word[word] : INT64_MAX;
+}
+
+static struct bound lesser(struct bound a, int64_t most, const char *name)
+{
+    return most < a.most ? (struct bound){most, name} : a;
+}
+
+/* Sequences of the request's key that can run at once. */
+static struct bound running_bound(const struct exchange *ex)
+{
+    struct bound b = {ex->srv->set->sched_max_running, "sched.max_running"};
+    return lesser(b, word_of(ex, POLICY_max_running), "max_running of the key");
+}
+
+/* Before anything is sized by it. A batch holds all choices of a request at once. */
+static enum status check_n(const struct exchange *ex, const struct params *p, struct err *e)
+{
+    struct bound b = {ex->srv->set->limits_n, "limits.n"}, running = running_bound(ex);
+    b = lesser(b, running.most, running.name);
+    const char *name = p->n > b.most ? "n" : "best_of";
+    int64_t value = p->n > b.most ? p->n : p->best_of;
+    if (value > b.most)
         return err_set_field(e, ERR_INVALID, name, "out_of_range",
-                             "\"%s\" must be from 1 to %lld (%s), not %lld", name, (long long)most,
-                             by_n ? "limits.n" : "sched.max_running", (long long)value);
+                             "\"%s\" must be from 1 to %lld (%s), not %lld", name,
+                             (long long)b.most, b.name, (long long)value);
     if (!p->given[FIELD_best_of])
         return OK;
     if (p->best_of < p->n)
@@ -43,6 +67,25 @@ static enum status check_n(const struct server *srv, const struct params *p, str
             e, ERR_INVALID, "best_of", "invalid_value",
             "\"best_of\" above n cannot be streamed: the best is known at the end");
     return OK;
+}
+
+/* The prompts of a list are queued at once, each for all of its choices: more than can run and wait
+ * together would get 429 however often they are sent. */
+enum status prepare_count(const struct exchange *ex, const struct params *p, uint32_t n_prompts,
+                          struct err *e)
+{
+    int64_t n = p->best_of > p->n ? p->best_of : p->n;
+    int64_t all = ex->srv->set->sched_max_queued + ex->srv->set->sched_max_running / n;
+    struct bound b = {all, "sched.max_queued and sched.max_running"};
+    int64_t queued = word_of(ex, POLICY_max_queued);
+    if (queued != INT64_MAX)
+        b = lesser(b, queued + running_bound(ex).most / n, "max_queued and max_running of the key");
+    if (n_prompts == 1 || n_prompts <= b.most)
+        return OK;
+    return err_set_field(e, ERR_INVALID, "prompt", "out_of_range",
+                         "\"prompt\" has %u prompts of %lld choices each, at most %lld of them can "
+                         "run and wait together (%s)",
+                         n_prompts, (long long)n, (long long)b.most, b.name);
 }
 
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
@@ -57,7 +100,7 @@ enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **
         return refuse(ex, &e);
     }
     if (params_read(p, api, json_root(*doc), &ex->ignored, &e) || prepare_model(ex, p, &e) ||
-        check_n(ex->srv, p, &e))
+        check_n(ex, p, &e))
         return refuse(ex, &e);
     return OK;
 }

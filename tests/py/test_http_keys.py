@@ -171,7 +171,7 @@ def rows(server, key):
     return reply.json
 
 
-DEBUG = ["/debug/kv", "/debug/kv?audit=1", "/debug/journal", "/v1/debug/kv"]
+DEBUG = ["/debug/kv", "/debug/kv?audit=1", "/debug/journal", "/v1/debug/kv", "/metrics", "/v1/metrics"]
 
 
 def test_where_a_key_is_admin_the_others_see_their_own_requests_only(tmp_path):
@@ -207,6 +207,43 @@ def test_where_a_key_is_admin_the_others_see_their_own_requests_only(tmp_path):
             reload(server, 1)
             assert {row["id"] for row in rows(server, "sk-a")["data"]} == {"of-a", "of-b", "later-of-b"}
             assert server.ask("GET", "/debug/kv", headers=as_key("sk-b")).status == 200
+
+
+# ---- what can never run is refused at the door ----
+
+
+def test_choices_beyond_what_a_key_may_run_at_once_are_400(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-two name=two max_running=2\nsk-free name=free\n")
+    with start_fake("--server.api_key_file", str(keys), "--sched.max_running", "8") as server:
+        for path, base in [("/v1/completions", COMPLETION), (CHAT_PATH, CHAT)]:
+            for n in (1, 2):
+                assert server.post(path, {**base, "n": n}, as_key("sk-two")).status == 200
+            for n in (3, 8):
+                reply = server.post(path, {**base, "n": n}, as_key("sk-two"))
+                assert reply.status == 400 and reply.error["param"] == "n"
+                assert "from 1 to 2 (max_running of the key)" in reply.error["message"]
+            assert server.post(path, {**base, "n": 8}, as_key("sk-free")).status == 200
+            reply = server.post(path, {**base, "n": 9}, as_key("sk-free"))
+            assert reply.status == 400 and "from 1 to 8 (sched.max_running)" in reply.error["message"]
+        reply = complete(server, "sk-two", 4, best_of=3)
+        assert reply.status == 400 and reply.error["param"] == "best_of"
+        assert complete(server, "sk-two", 4, best_of=2).status == 200
+
+
+def test_lists_of_prompts_that_can_never_wait_together_are_400(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-key name=key max_running=4 max_queued=3\nsk-free name=free\n")
+    options = ["--server.api_key_file", str(keys), "--sched.max_running", "8", "--sched.max_queued", "10"]
+    with start_fake(*options) as server:
+        for key, n, most in [("sk-key", 1, 7), ("sk-key", 2, 5), ("sk-key", 4, 4), ("sk-free", 1, 18), ("sk-free", 8, 11)]:
+            fields = {"prompt": ["x"] * most, "max_tokens": 2, "n": n}
+            reply = server.post("/v1/completions", fields, as_key(key))
+            assert reply.status in (200, 429), "429 where an earlier one still runs"
+            reply = server.post("/v1/completions", {**fields, "prompt": ["x"] * (most + 1)}, as_key(key))
+            assert reply.status == 400 and reply.error["param"] == "prompt", reply.body
+            assert f"at most {most} of them" in reply.error["message"]
+            assert ("of the key" if key == "sk-key" else "sched.max_queued") in reply.error["message"]
 
 
 # ---- fields ----
