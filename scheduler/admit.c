@@ -3,8 +3,9 @@
  * scheduler/tenant.h gives the requests in the order in which they are to be served. One starts when its
  * sequences fit into max_running and there is room: for its prompt less what the prefix cache has, for
  * what those that run will likely take soon, and a little more (sched.reserve). What running sequences
- * lack later is made by parking the youngest (memory.c); a request that wants its worst case promised
- * waits until it can be. Nobody is let in while a sequence is parked or room is tight after that.
+ * lack later is made by parking the youngest (memory.c). A request that wants its worst case promised
+ * waits until that leaves those that run already what they still need. Nobody is let in while a sequence
+ * is parked or stands still for want of a block, or room is tight after that.
  *
  * The first that doesn't fit may be passed by others SCHED_BYPASS_MAX times, then the door closes until
  * it fits: nothing waits for ever, since what runs ends and what can never fit was refused. One whose
@@ -158,11 +159,15 @@ static bool claim(struct sched *s, struct req *q)
         return true;
     CHECKF(room_worst(s, q->r->n_prompt, q->r->max_tokens, q->r->n_choices, true, &worst, &e), "%s",
            e.text);
+    struct kv_need rest = worst;
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         uint32_t held = first->kv.t[g].n - first->kv.t[g].first;
-        worst.n[g] -= worst.n[g] < held ? worst.n[g] : held;
+        rest.n[g] -= rest.n[g] < held ? rest.n[g] : held;
     }
-    return kv_seq_claim(s->kv, &first->kv, &worst);
+    if (!room_may_promise(s, q, &worst, &rest) || !kv_seq_claim(s->kv, &first->kv, &rest))
+        return false;
+    q->promised = worst;
+    return true;
 }
 
 static enum look look(struct sched *s, struct req *q)
@@ -243,7 +248,8 @@ void admit_all(struct sched *s)
 {
     uint32_t n_queued = tenants_n_queued(s->tenants);
     bool changed = s->seen_epoch != s->epoch || s->seen_arrivals != s->n_arrivals;
-    if (n_queued > 0 && changed && s->n_parked == 0 && !s->tight && !s->preempts) {
+    bool all_move = s->n_parked == 0 && s->n_stalled == 0;
+    if (n_queued > 0 && changed && all_move && !s->tight && !s->preempts) {
         uint64_t n_before = s->n_tickets;
         s->seen_epoch = s->epoch;
         s->seen_arrivals = s->n_arrivals;

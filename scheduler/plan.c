@@ -3,7 +3,8 @@
  * Every sequence that decodes has one row in every step (unless its consumer's ring is full). What the
  * token budget leaves goes to prefill: of the tenant that was served least so far the oldest request
  * first, a prompt to its end before the next one's begin, so that requests that come together get their
- * first tokens one after the other. A sequence that computes again after a preemption counts as prefill.
+ * first tokens one after the other. The oldest prompt of all waits SCHED_STILL_STEPS steps at most,
+ * whatever its tenant was served. A sequence that computes again after a preemption counts as prefill.
  * The budget is max_batch_tokens, less where the cost model says that the step would pass its target; a request
  * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
  *
@@ -192,14 +193,33 @@ static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
     left->prefills = true;
 }
 
+/* It has rows to compute, and its turn in this step is yet to come. */
+static bool may_prefill(const struct sched *s, const struct seq *q)
+{
+    return q->pass != s->batch.step && !seq_decodes(q) && q->n_fly == 0 && takes_part(q);
+}
+
+/* The oldest prompt, if others' have kept it from its rows for too long. */
+static struct seq *overdue_prefill(const struct sched *s)
+{
+    uint32_t i = 0;
+    while (i < s->n_running && !may_prefill(s, s->running[i]))
+        i++;
+    if (i == s->n_running)
+        return NULL;
+    struct seq *q = s->running[i];
+    uint64_t since = q->step > q->since_step ? q->step : q->since_step;
+    return s->batch.step - since > SCHED_STILL_STEPS ? q : NULL;
+}
+
 /* The sequence whose prompt is next: of the tenant that was served least, the oldest. */
-static struct seq *next_prefill(const struct sched *s, uint64_t pass)
+static struct seq *next_prefill(const struct sched *s)
 {
     struct seq *best = NULL;
     uint64_t least = 0;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
-        if (q->pass == pass || seq_decodes(q) || q->n_fly > 0 || !takes_part(q))
+        if (!may_prefill(s, q))
             continue;
         uint64_t served = tenant_counter(s->tenants, q->req->r->tenant);
         if (!best || served < least) {
@@ -212,10 +232,13 @@ static struct seq *next_prefill(const struct sched *s, uint64_t pass)
 
 static void plan_prefills(struct sched *s, struct budget *left)
 {
-    struct seq *q;
     if (s->n_decodes == s->n_running)
         return;
-    while (left->n_rows > 0 && (q = next_prefill(s, s->batch.step)) != NULL) {
+    for (struct seq *q = overdue_prefill(s); left->n_rows > 0; q = NULL) {
+        if (!q)
+            q = next_prefill(s);
+        if (!q)
+            return;
         q->pass = s->batch.step;
         plan_prefill(s, q, left);
     }

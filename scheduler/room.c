@@ -146,35 +146,82 @@ struct kv_need room_growth(const struct sched *s, const struct seq *q, uint32_t 
     return need;
 }
 
-uint32_t room_positions(const struct sched *s, const struct seq *q, uint32_t n_rows)
+static uint32_t positions_after(const struct seq *q, uint32_t n_rows)
 {
-    const struct request *r = q->req->r;
-    uint32_t last = req_positions(r), likely = lengths_quantile(&s->lengths, 0.9);
-    uint32_t left = less(likely, q->n_out); /* 0: longer than most, or nothing is known */
-    if (left > 0 && left < n_rows)
-        n_rows = left;
+    uint32_t last = req_positions(q->req->r);
     uint64_t n = (uint64_t)q->n_tok + n_rows;
     return n < last ? (uint32_t)n : last;
 }
 
-struct kv_need room_horizon(const struct sched *s)
+uint32_t room_positions(const struct sched *s, const struct seq *q, uint32_t n_rows)
+{
+    uint32_t likely = lengths_quantile(&s->lengths, 0.9);
+    uint32_t left = less(likely, q->n_out); /* 0: longer than most, or nothing is known */
+    return positions_after(q, left > 0 && left < n_rows ? left : n_rows);
+}
+
+/* What q takes within n_rows rows, at most or likely: blocks, those of choices that wait for its fork, and
+ * its own copy of an open block that it shares. */
+static struct kv_need growth_within(const struct sched *s, const struct seq *q, uint32_t n_rows,
+                                    bool likely)
+{
+    n_rows = q->req->reserves ? 0 : n_rows; /* what was promised to it is no longer in the room */
+    uint32_t positions = likely ? room_positions(s, q, n_rows) : positions_after(q, n_rows);
+    struct kv_need need = room_growth(s, q, positions);
+    if (q->req->r->n_choices == 1 || q->req->reserves)
+        return need;
+    if (q->forked)
+        return q->state == SEQ_LIVE ? room_add(need, kv_seq_need(s->kv, &q->kv, 0)) : need;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        need.n[g] += (q->req->r->n_choices - 1) * (1 + blocks_for(s, n_rows));
+    return need;
+}
+
+static struct kv_need growth_of_all(const struct sched *s, uint32_t n_rows, bool likely)
 {
     struct kv_need sum = {{0}};
-    uint32_t n_rows = s->limits.reserve == SCHED_RESERVE_QUANTILE ? SCHED_HORIZON : 0;
     for (uint32_t i = 0; i < s->n_running; i++) {
-        const struct seq *q = s->running[i];
-        if (q->state != SEQ_LIVE || q->req->reserves)
-            continue;
-        uint32_t positions = room_positions(s, q, n_rows);
-        sum = room_add(sum, room_growth(s, q, positions));
-        if (q->forked || q->req->r->n_choices == 1)
-            continue;
-        for (uint32_t g = 0; g < s->layout.n_groups; g++) /* choices that wait for the fork */
-            sum.n[g] += (q->req->r->n_choices - 1) * (1 + blocks_for(s, n_rows));
+        if (s->running[i]->state == SEQ_LIVE)
+            sum = room_add(sum, growth_within(s, s->running[i], n_rows, likely));
     }
     for (const struct req *r = s->disk.fetching; r; r = r->fetch_next)
-        sum = room_add(sum, room_growth(s, &r->seq[0], room_positions(s, &r->seq[0], n_rows)));
+        sum = room_add(sum, growth_within(s, &r->seq[0], n_rows, likely));
     return sum;
+}
+
+struct kv_need room_horizon(const struct sched *s)
+{
+    bool ahead = s->limits.reserve == SCHED_RESERVE_QUANTILE;
+    return growth_of_all(s, ahead ? SCHED_HORIZON : 0, true);
+}
+
+/* What a choice of q takes when all else that can be parked is: the arena, where it is larger. */
+static uint32_t alone(const struct sched *s, const struct req *q, uint32_t group)
+{
+    uint32_t n = kv_need_of(s->kv, req_positions(q->r), most_rows(s)).n[group];
+    return n < s->n_frames[group] ? n : s->n_frames[group];
+}
+
+static bool all_fit_beside(const struct sched *s, const struct kv_need *worst)
+{
+    struct kv_need sum = *worst;
+    for (const struct req *q = s->active; q; q = q->next)
+        sum = room_add(sum, q->promised);
+    for (const struct req *q = s->active; q; q = q->next) {
+        for (uint32_t g = 0; g < s->layout.n_groups && !q->reserves; g++) {
+            if (sum.n[g] + alone(s, q, g) > s->n_frames[g])
+                return false;
+        }
+    }
+    return true;
+}
+
+bool room_may_promise(const struct sched *s, const struct req *q, const struct kv_need *worst,
+                      const struct kv_need *claim)
+{
+    uint32_t n_steps = q->r->max_tokens + q->r->n_prompt / SCHED_MIN_CHUNK + 1;
+    struct kv_need growth = growth_of_all(s, n_steps, false);
+    return room_covers(s, claim, &growth) && all_fit_beside(s, worst);
 }
 
 struct kv_need room_watermark(const struct sched *s, bool high)

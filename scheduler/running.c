@@ -12,6 +12,7 @@ void running_insert(struct sched *s, struct seq *q)
     for (; i > 0 && seq_older(q, s->running[i - 1]); i--)
         s->running[i] = s->running[i - 1];
     s->running[i] = q;
+    q->since_step = s->batch.step;
 }
 
 void running_compact(struct sched *s)

@@ -26,6 +26,7 @@ enum {
     SCHED_MIN_CHUNK = 16, /* prefill rows that go in whatever the cost model says */
     SCHED_PRIOR_ROWS = 64, /* rows that are taken to fill the step target at first */
     SCHED_BROKEN_AFTER = 3, /* failed steps in a row */
+    SCHED_STILL_STEPS = 16, /* so long others' prompts may keep the oldest one from its rows */
     SCHED_RETRY_MAX_S = 60,
     SCHED_IDLE_MS = 1000, /* longest sleep: the heartbeat's period */
     SCHED_HORIZON = 32, /* rows ahead that admission keeps room for, per running sequence */
@@ -177,6 +178,11 @@ void room_split_claim(struct sched *s, struct req *q);
 struct kv_need room_growth(const struct sched *s, const struct seq *q, uint32_t n_positions);
 /* What the running sequences will likely take within SCHED_HORIZON rows. */
 struct kv_need room_horizon(const struct sched *s);
+/* May q's worst case be promised to it, `claim` of it yet to be set aside? Those that run came before it:
+ * while q runs they must find room for each of their rows, and should q hold its promise for longer, each
+ * of them must still fit alone beside all promises. */
+bool room_may_promise(const struct sched *s, const struct req *q, const struct kv_need *worst,
+                      const struct kv_need *claim);
 /* Positions that q likely holds n_rows rows from now. */
 uint32_t room_positions(const struct sched *s, const struct seq *q, uint32_t n_rows);
 bool room_covers(const struct sched *s, const struct kv_need *a, const struct kv_need *b);

@@ -53,6 +53,7 @@ struct seq {
     uint32_t n_out; /* tokens sampled */
     uint32_t n_high; /* most n_kv ever: rows below are computed again */
     uint64_t step, used_ns; /* the last step it had rows in, and that step's end */
+    uint64_t since_step; /* the step before which it last came to run */
     bool forked; /* computes the last prompt token for its own logits */
     uint32_t granted; /* rows that this turn's room covers; UINT32_MAX: all that it may have */
     bool paused; /* the last plan left it out for a full ring */
@@ -79,6 +80,7 @@ struct req {
     uint64_t look_epoch; /* sched.epoch when it was last seen not to fit; 0: not looked at yet */
     bool shares; /* then: another sequence was about to fill the block it needs next */
     bool reserves; /* its worst case is promised at admission: never preempted */
+    struct kv_need promised; /* then, from admission on: frames that it comes to hold at most */
 
     uint32_t token_bytes; /* ring bytes that one token's event can take */
     uint32_t prompt_bytes; /* ring bytes of one EVENT_PROMPT */
