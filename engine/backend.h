@@ -16,6 +16,17 @@
 struct backend;
 struct kv_tier;
 
+/* What a device says of itself; the banner, `inspect`, `plan` and the metrics print it as it stands. */
+struct device_info {
+    char name[16]; /* of its row, for instance "cpu" */
+    char level[32]; /* what of it computes, one word, for instance "avx2": a label of metrics */
+    char text[128]; /* one line for people */
+    char numerics
+        [64]; /* all that decides the bits of KV beside the model: enters digests of files */
+    uint64_t weight_bytes; /* resident after loading; 0 before */
+    uint64_t scratch_bytes; /* of the backend; 0 before there is one */
+};
+
 struct backend_limits {
     uint32_t max_rows; /* rows a step */
     uint32_t max_spans;

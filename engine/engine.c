@@ -1,4 +1,4 @@
-/* Opens a model and composes what serves it: file, hyperparameters, weights, text, workers.
+/* Opens a model and composes what serves it: file, hyperparameters, text, the weights on a device.
  * See engine.h. */
 #include "engine/engine.h"
 
@@ -9,10 +9,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/siphash.h"
-#include "base/thread.h"
 #include "config/settings.h"
-#include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/device.h"
 #include "engine/kv_gate.h"
 #include "engine/kv_shape.h"
 #include "engine/template/template.h"
@@ -24,13 +22,9 @@ struct engine {
     struct weights w;
     struct tokenizer *tokenizer;
     struct chat_template *template;
-    struct pool *pool;
-    const struct kernels *kernels;
-    struct cpu_model *model;
-    int activations;
+    const struct device *device;
+    struct device_model *model; /* owns */
 };
-
-static const char *const activation_names[] = {"int8", "int16", "f32"};
 
 static void copy_text(char *to, size_t cap, struct str s)
 {
@@ -78,11 +72,7 @@ static void fill_info(struct engine *en)
     if (gguf_string(en->gguf, "general.name", &name))
         copy_text(info->name, sizeof info->name, name);
     copy_text(info->file_type, sizeof info->file_type, str_of(main_type(en->gguf)));
-    copy_text(info->cpu_level, sizeof info->cpu_level, str_of(en->kernels->name));
-    copy_text(info->cpu_available, sizeof info->cpu_available, str_of(cpuid_levels()));
-    copy_text(info->activations, sizeof info->activations,
-              str_of(activation_names[en->activations]));
-    info->n_threads = pool_threads(en->pool);
+    info->device = en->model->info;
     info->n_vocab = h->n_vocab;
     info->n_layers = h->n_layers;
     info->n_heads = h->n_heads;
@@ -92,7 +82,6 @@ static void fill_info(struct engine *en)
     info->n_ff = h->n_ff;
     info->n_ctx_train = h->n_ctx_train;
     info->n_params = count_params(en->gguf, &info->tensor_bytes);
-    info->weight_bytes = en->model->n_bytes;
     info->has_template = en->template != NULL;
     info->sampling_temperature = h->sampling_temperature;
     info->sampling_top_p = h->sampling_top_p;
@@ -157,19 +146,12 @@ static void log_problems(const struct buf *problems)
 /* All that comes before a weight is read. */
 static enum status bind_weights(struct engine *en, const struct settings *s, struct err *e)
 {
+    struct device_info unloaded;
     struct buf problems = {0};
     enum status st = weights_bind(en->gguf, &en->h, &en->w, &problems, e);
     log_problems(&problems);
     buf_release(&problems);
-    if (st != OK)
-        return st;
-    st = cpuid_kernels(s->cpu_isa, &en->kernels, e);
-    if (st != OK)
-        return st;
-    int64_t n = s->cpu_threads > 0 ? s->cpu_threads : thread_cpu_count();
-    if (n > POOL_MAX_THREADS)
-        n = POOL_MAX_THREADS;
-    return pool_new((uint32_t)n, s->cpu_pin, &en->pool, e);
+    return st == OK ? device_pick(s, &en->device, &unloaded, e) : st;
 }
 
 static enum status open_all(struct engine *en, const char *path, const struct settings *s,
@@ -184,7 +166,7 @@ static enum status open_all(struct engine *en, const char *path, const struct se
         st = open_template(en, s->chat_template, e);
     if (st == OK)
         st = bind_weights(en, s, e);
-    return st != OK ? st : cpu_model_load(en->gguf, &en->h, &en->w, en->pool, &en->model, e);
+    return st != OK ? st : en->device->load(s, en->gguf, &en->h, &en->w, &en->model, e);
 }
 
 enum status engine_open(const char *path, const struct settings *s, struct engine **out,
@@ -192,7 +174,6 @@ enum status engine_open(const char *path, const struct settings *s, struct engin
 {
     uint64_t start = clock_ns();
     struct engine *en = mem_zalloc(sizeof *en);
-    en->activations = s->cpu_activations;
     enum status st = open_all(en, path, s, e);
     if (st != OK) {
         engine_close(en);
@@ -200,7 +181,7 @@ enum status engine_open(const char *path, const struct settings *s, struct engin
     }
     fill_info(en);
     log_info("model loaded: %s %s, %" PRIu64 " MB of weights in %" PRIu64 " ms",
-             en->info.architecture, en->info.file_type, en->info.weight_bytes / 1000000,
+             en->info.architecture, en->info.file_type, en->info.device.weight_bytes / 1000000,
              (uint64_t)((clock_ns() - start) / NS_PER_MS));
     *out = en;
     return OK;
@@ -215,8 +196,7 @@ void engine_digest(const struct engine *en, uint8_t digest[32])
     struct siphash h;
     siphash_128(key, en->gguf->map, en->gguf->n_bytes, out);
     siphash_init(&h, key);
-    siphash_add(&h, en->info.cpu_level, sizeof en->info.cpu_level);
-    siphash_add(&h, en->info.activations, sizeof en->info.activations);
+    siphash_add(&h, en->info.device.numerics, sizeof en->info.device.numerics);
     siphash_end(&h, out + 2);
     memcpy(digest, out, sizeof out);
 }
@@ -225,8 +205,8 @@ void engine_close(struct engine *en)
 {
     if (!en)
         return;
-    cpu_model_free(en->model);
-    pool_free(en->pool);
+    if (en->model)
+        en->device->unload(en->model);
     template_free(en->template);
     tokenizer_free(en->tokenizer);
     weights_release(&en->w);
@@ -253,7 +233,7 @@ const struct chat_template *engine_template(const struct engine *en)
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e)
 {
-    return kv_layout_of_settings(&en->h, s, out, e);
+    return kv_layout_of_settings(en->device, &en->h, s, out, e);
 }
 
 void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
@@ -264,8 +244,7 @@ void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
     if (!kv_dtype_quantised(layout->dtype_k) && !kv_dtype_quantised(layout->dtype_v))
         return;
     kv_layout_dtypes(layout, types);
-    enum status st =
-        kv_gate_run(en->model, en->kernels, en->pool, en->tokenizer, layout, &gate, &e);
+    enum status st = kv_gate_run(en->model, &en->h, en->tokenizer, layout, &gate, &e);
     if (st != OK) {
         log_warn("what kv.dtype %s costs this model cannot be measured: %s", types, e.text);
         return;
@@ -284,10 +263,8 @@ enum status engine_backend(struct engine *en, struct kv_arena *arena,
                            const struct kv_layout *layout, struct backend_limits limits,
                            struct backend **out, struct err *e)
 {
-    uint64_t before = mem_thread_bytes();
-    enum status st = cpu_backend_new(en->model, en->kernels, en->pool, en->activations, arena,
-                                     layout, limits, out, e);
-    en->info.scratch_bytes = mem_thread_bytes() - before;
+    enum status st = en->device->backend_new(en->model, false, arena, layout, limits, out, e);
+    en->info.device = en->model->info;
     return st;
 }
 
@@ -307,21 +284,20 @@ enum status engine_plan(const char *path, const struct settings *s, struct backe
                         struct engine_needs *out, struct err *e)
 {
     struct engine *en = mem_zalloc(sizeof *en);
-    en->activations = s->cpu_activations;
     enum status st = gguf_open(path, &en->gguf, e);
     if (st == OK)
         st = hparams_read(en->gguf, &en->h, e);
     if (st == OK)
         st = bind_weights(en, s, e);
+    if (st == OK)
+        st = en->device->plan(s, &en->h, &en->w, &en->model, e);
     if (st == OK) {
-        en->model = cpu_model_plan(&en->h, &en->w);
         fill_info(en);
         st = engine_kv_layout(en, s, &out->layout, e);
     }
     if (st == OK)
         st = plan_backend(en, limits, out, e);
     out->info = en->info;
-    out->scratch_bytes = en->info.scratch_bytes;
     engine_close(en);
     return st;
 }

@@ -20,17 +20,12 @@ struct engine_info {
     char architecture[32];
     char name[128]; /* general.name or "" */
     char file_type[32]; /* most frequent matrix type, for instance "Q4_1" */
-    char cpu_level[32]; /* kernels chosen, for instance "avx2" */
-    char cpu_available[64]; /* levels the machine has */
-    char activations[16]; /* int8, int16, f32 */
-    uint32_t n_threads;
+    struct device_info device; /* what computes */
     uint32_t n_vocab;
     uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff;
     uint32_t n_ctx_train; /* context length of the model */
     uint64_t n_params;
     uint64_t tensor_bytes; /* bytes of all tensors in the file */
-    uint64_t weight_bytes; /* bytes resident after repacking */
-    uint64_t scratch_bytes; /* of the backend; 0 before engine_backend */
     bool has_template;
     /* general.sampling.*: NaN / -1 when the file has none */
     float sampling_temperature, sampling_top_p, sampling_min_p;
@@ -49,22 +44,22 @@ const struct chat_template *engine_template(const struct engine *en); /* NULL wh
 /* Layout of KV blocks for this model under the settings (kv.dtype, kv.block_tokens). */
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e);
-/* Differs when KV of equal tokens may differ: a hash of the file's bytes, kernels and activations. Reads
+/* Differs when KV of equal tokens may differ: a hash of the file's bytes and of how the device computes. Reads
  * the whole file. */
 void engine_digest(const struct engine *en, uint8_t digest[32]);
 /* With quantised KV: measures what the types cost this model against f16 on a built-in text (about a second
  * at most), logs it in one line, and warns when it is much. Never refuses. */
 void engine_kv_gate(struct engine *en, const struct kv_layout *layout);
-/* The CPU backend over an arena; limits bound every later batch and size all scratch. */
+/* The device's backend over an arena; limits bound every later batch and size all scratch. */
 enum status engine_backend(struct engine *en, struct kv_arena *arena,
                            const struct kv_layout *layout, struct backend_limits limits,
                            struct backend **out, struct err *e);
 
 /* What serving a model would take, from the file's metadata: no weight is read. */
 struct engine_needs {
-    struct engine_info info; /* weight_bytes: as after loading */
+    struct engine_info
+        info; /* of device: weight_bytes as after loading, scratch_bytes for these limits */
     struct kv_layout layout; /* under the settings */
-    uint64_t scratch_bytes; /* of the backend for these limits */
 };
 enum status engine_plan(const char *path, const struct settings *s, struct backend_limits limits,
                         struct engine_needs *out, struct err *e);

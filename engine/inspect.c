@@ -10,8 +10,9 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/utf8.h"
+#include "config/settings.h"
+#include "engine/device.h"
 #include "engine/engine.h"
-#include "engine/kv_shape.h"
 #include "engine/model/weights.h"
 #include "engine/template/template.h"
 #include "kvpool/sizing.h"
@@ -338,21 +339,34 @@ static void print_template(struct inspection *in)
 
 /* ---- memory ---- */
 
+/* What would compute this file here, and its KV blocks under the default settings but for the type. */
+static bool size_kv(struct inspection *in, struct device_info *info, struct kv_layout *f16,
+                    struct kv_layout *f32)
+{
+    struct settings set;
+    const struct device *d;
+    struct err e;
+    settings_init(&set);
+    uint32_t n_slots = (uint32_t)set.kv_block_tokens;
+    bool ok = device_pick(&set, &d, info, &e) == OK &&
+              d->kv_layout(&in->h, n_slots, KV_F16, KV_F16, f16, &e) == OK &&
+              d->kv_layout(&in->h, n_slots, KV_F32, KV_F32, f32, &e) == OK;
+    settings_release(&set);
+    if (!ok)
+        add_problem(in, &e);
+    return ok;
+}
+
 static void print_plan(struct inspection *in)
 {
-    enum { DEFAULT_BLOCK_TOKENS = 16 };
+    struct device_info device;
     struct kv_layout f16, f32;
-    struct err e;
     const struct hparams *h = &in->h;
-    if (!in->has_hparams || in->g->n_tensors == 0)
+    if (!in->has_hparams || in->g->n_tensors == 0 || !size_kv(in, &device, &f16, &f32))
         return;
-    if (kv_layout_of_model(h, DEFAULT_BLOCK_TOKENS, KV_F16, KV_F16, &f16, &e) != OK ||
-        kv_layout_of_model(h, DEFAULT_BLOCK_TOKENS, KV_F32, KV_F32, &f32, &e) != OK) {
-        add_problem(in, &e);
-        return;
-    }
     uint64_t limit = thread_memory_limit();
     uint64_t room = limit > in->tensor_bytes ? limit - in->tensor_bytes : 0;
+    fprintf(in->out, "\ndevice\n  %-24s %s\n", device.name, device.text);
     fputs("\nmemory\n", in->out);
     fprintf(in->out, "  %-24s ", "weights");
     print_mib(in->out, in->tensor_bytes);

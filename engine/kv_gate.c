@@ -1,6 +1,6 @@
 /* The gate of KV types; see kv_gate.h.
  *
- * Both runs take 16-bit activations: int8 ones turn differences of the last bit into a KL of about 0.0007
+ * Both runs take fine activations: rounded ones turn differences of the last bit into a KL of about 0.0007
  * of their own, which would hide what the type does. */
 #include "engine/kv_gate.h"
 
@@ -9,8 +9,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "config/settings.h"
-#include "engine/kv_shape.h"
 
 enum { GATE_TOKENS = 200, CHUNK = 25, BUDGET_MS = 1000, HARD_BUDGET_MS = 5000 };
 
@@ -58,8 +56,7 @@ struct gate {
     bool same[CHUNK];
 };
 
-static enum status side_open(struct side *s, const struct cpu_model *m, const struct kernels *k,
-                             struct pool *pool, struct err *e)
+static enum status side_open(struct side *s, struct device_model *m, struct err *e)
 {
     uint32_t n = (GATE_TOKENS + s->layout.n_slots - 1) / s->layout.n_slots;
     uint32_t n_frames[KV_MAX_GROUPS];
@@ -68,11 +65,11 @@ static enum status side_open(struct side *s, const struct cpu_model *m, const st
         n_frames[g] = n;
     enum status st = kv_arena_init(&s->arena, &s->layout, n_frames, NULL, e);
     if (st == OK)
-        st = cpu_backend_new(m, k, pool, SET_ACT_INT16, &s->arena, &s->layout, limits, &s->be, e);
+        st = m->device->backend_new(m, true, &s->arena, &s->layout, limits, &s->be, e);
     if (st != OK)
         return st;
     batch_init(&s->b, CHUNK, 1, CHUNK);
-    s->logits = mem_alloc(mem_mul(mem_mul(CHUNK, m->h.n_vocab), sizeof *s->logits));
+    s->logits = mem_alloc(mem_mul(mem_mul(CHUNK, s->be->n_vocab), sizeof *s->logits));
     return OK;
 }
 
@@ -129,7 +126,8 @@ static void compare_item(void *ctx, uint32_t item, uint32_t worker)
     g->same[item] = top_x == top_y;
 }
 
-static enum status measure(struct gate *g, struct pool *pool, struct kv_gate *out, struct err *e)
+static enum status measure(struct gate *g, struct device_model *m, struct kv_gate *out,
+                           struct err *e)
 {
     uint64_t start = clock_ns();
     uint32_t n_tokens = g->tokens.n < GATE_TOKENS ? g->tokens.n : GATE_TOKENS, n_same = 0;
@@ -142,7 +140,7 @@ static enum status measure(struct gate *g, struct pool *pool, struct kv_gate *ou
             if (st != OK)
                 return st;
         }
-        pool_run(pool, compare_item, g, g->n_rows);
+        m->device->each(m, compare_item, g, g->n_rows);
         for (uint32_t i = 0; i < g->n_rows; i++) {
             kl += g->kl[i];
             n_same += g->same[i];
@@ -157,26 +155,25 @@ static enum status measure(struct gate *g, struct pool *pool, struct kv_gate *ou
     return OK;
 }
 
-enum status kv_gate_run(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
+enum status kv_gate_run(struct device_model *m, const struct hparams *h,
                         const struct tokenizer *tok, const struct kv_layout *layout,
                         struct kv_gate *out, struct err *e)
 {
-    struct gate g = {.n_vocab = m->h.n_vocab};
+    struct gate g = {.n_vocab = h->n_vocab};
     struct encode_options o = {.add_special = true};
     *out = (struct kv_gate){0};
     g.side[1].layout = *layout;
-    enum status st =
-        kv_layout_of_model(&m->h, layout->n_slots, KV_F16, KV_F16, &g.side[0].layout, e);
+    enum status st = m->device->kv_layout(h, layout->n_slots, KV_F16, KV_F16, &g.side[0].layout, e);
     if (st == OK)
         st = tokenizer_encode(tok, str_of(text), &o, &g.tokens, e);
     for (int i = 0; i < 2 && st == OK; i++)
-        st = side_open(&g.side[i], m, k, pool, e);
+        st = side_open(&g.side[i], m, e);
     if (st == OK) {
         uint32_t n = (GATE_TOKENS + layout->n_slots - 1) / layout->n_slots;
         g.table = mem_alloc(mem_mul(n, sizeof *g.table));
         for (uint32_t i = 0; i < n; i++)
             g.table[i] = i;
-        st = measure(&g, pool, out, e);
+        st = measure(&g, m, out, e);
     }
     for (int i = 0; i < 2; i++)
         side_close(&g.side[i]);

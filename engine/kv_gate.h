@@ -4,7 +4,7 @@
 #define ENGINE_KV_GATE_H
 
 #include "base/status.h"
-#include "engine/cpu/cpu_backend.h"
+#include "engine/device.h"
 #include "engine/text/text.h"
 
 struct kv_gate {
@@ -21,7 +21,7 @@ enum { KV_GATE_FEW_POSITIONS = 100 }; /* with less, the share of first choices s
 
 /* Runs about 200 tokens with each type; half of it where that takes longer than about a second, and less only
  * where it takes longer than about five. */
-enum status kv_gate_run(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
+enum status kv_gate_run(struct device_model *m, const struct hparams *h,
                         const struct tokenizer *tok, const struct kv_layout *layout,
                         struct kv_gate *out, struct err *e);
 

@@ -24,10 +24,10 @@ static enum kv_dtype dtype_of(int setting)
     return of[setting];
 }
 
-enum status kv_layout_of_settings(const struct hparams *h, const struct settings *s,
-                                  struct kv_layout *out, struct err *e)
+enum status kv_layout_of_settings(const struct device *d, const struct hparams *h,
+                                  const struct settings *s, struct kv_layout *out, struct err *e)
 {
     int k = s->kv_dtype_k == SET_KV_AUTO ? s->kv_dtype : s->kv_dtype_k - 1;
     int v = s->kv_dtype_v == SET_KV_AUTO ? s->kv_dtype : s->kv_dtype_v - 1;
-    return kv_layout_of_model(h, (uint32_t)s->kv_block_tokens, dtype_of(k), dtype_of(v), out, e);
+    return d->kv_layout(h, (uint32_t)s->kv_block_tokens, dtype_of(k), dtype_of(v), out, e);
 }

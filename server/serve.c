@@ -149,8 +149,7 @@ static void print_banner(const struct app *a)
     printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
            a->service->id[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
            a->service->kv.plan.max_context);
-    printf("  cpu     %s (available: %s), %u threads, %s activations\n", info->cpu_level,
-           info->cpu_available, info->n_threads, info->activations);
+    printf("  %-7s %s\n", info->device.name, info->device.text);
     printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->service->kv.plan.n_blocks,
            a->service->kv.layout.n_slots, kv_types,
            (double)a->service->kv.arena.n_bytes / (1 << 30), a->service->kv.plan.why);

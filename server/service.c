@@ -159,7 +159,7 @@ void service_describe(const struct service *v, const char *version, struct metri
     for (uint32_t g = 0; g < v->kv.layout.n_groups; g++)
         n_slots += v->kv.plan.n_host[g] + v->kv.plan.n_file[g];
     kv_layout_dtypes(&v->kv.layout, kv_types);
-    snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", version, info->cpu_level,
+    snprintf(labels, sizeof(labels), "%s\x1f%s\x1f%s", version, info->device.level,
              info->architecture);
     metrics_set(metrics, METRIC_BUILD_INFO, labels, 1);
     snprintf(labels, sizeof(labels),
@@ -168,8 +168,8 @@ void service_describe(const struct service *v, const char *version, struct metri
              v->kv.layout.n_slots, kv_types, v->set->prefix_enabled ? "True" : "False", n_slots,
              v->kv.plan.n_blocks);
     metrics_set(metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
-    metrics_set(metrics, METRIC_MEMORY, "weights", (double)info->weight_bytes);
-    metrics_set(metrics, METRIC_MEMORY, "scratch", (double)info->scratch_bytes);
+    metrics_set(metrics, METRIC_MEMORY, "weights", (double)info->device.weight_bytes);
+    metrics_set(metrics, METRIC_MEMORY, "scratch", (double)info->device.scratch_bytes);
     metrics_set(metrics, METRIC_MEMORY, "kv", (double)v->kv.arena.n_bytes);
 }
 

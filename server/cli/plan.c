@@ -106,7 +106,7 @@ static enum status size_kv(const struct plan *p, uint32_t users, uint32_t contex
 
 static uint64_t fixed_bytes(const struct plan *p)
 {
-    return p->needs.info.weight_bytes + p->needs.scratch_bytes;
+    return p->needs.info.device.weight_bytes + p->needs.info.device.scratch_bytes;
 }
 
 static bool fits(const struct plan *p, uint32_t users, uint32_t context)
@@ -206,13 +206,14 @@ static void print_needs(const struct plan *p)
     printf("%s: %s %s, %.0f M parameters, context of %u tokens\n\n", p->path.ptr,
            info->architecture, info->file_type, (double)info->n_params / 1e6, info->n_ctx_train);
     printf("for %u users at the same time, %u tokens each\n", p->users, p->context);
-    print_size("  weights      ", info->weight_bytes);
+    printf("  %-12s %s\n", info->device.name, info->device.text);
+    print_size("  weights      ", info->device.weight_bytes);
     print_size("\n  kv           ", p->kv_bytes);
     printf("   blocks of %u tokens, K %s, V %s%s\n", l->n_slots, kv_dtype_name(l->dtype_k),
            kv_dtype_name(l->dtype_v), p->set.kv_host_bytes ? ", the RAM tier counted" : "");
     for (uint32_t g = 0; g < l->n_groups; g++)
         print_group(p, g);
-    print_size("  scratch      ", p->needs.scratch_bytes);
+    print_size("  scratch      ", info->device.scratch_bytes);
     printf("   steps of up to %" PRId64 " tokens\n", p->set.sched_max_batch_tokens);
     print_size("  total        ", p->total_bytes);
     putchar('\n');
@@ -297,14 +298,16 @@ static void print_json(const struct plan *p)
                info->file_type);
     add_number(&out, "parameters", info->n_params);
     add_number(&out, "model_context", info->n_ctx_train);
+    buf_printf(&out, ",\"device\":\"%s\",\"device_level\":\"%s\"", info->device.name,
+               info->device.level);
     add_number(&out, "users", p->users);
     add_number(&out, "context", p->context);
     add_number(&out, "block_tokens", l->n_slots);
     buf_printf(&out, ",\"dtype_k\":\"%s\",\"dtype_v\":\"%s\"", kv_dtype_name(l->dtype_k),
                kv_dtype_name(l->dtype_v));
-    add_number(&out, "weights_bytes", info->weight_bytes);
+    add_number(&out, "weights_bytes", info->device.weight_bytes);
     add_number(&out, "kv_bytes", p->kv_bytes);
-    add_number(&out, "scratch_bytes", p->needs.scratch_bytes);
+    add_number(&out, "scratch_bytes", info->device.scratch_bytes);
     add_number(&out, "total_bytes", p->total_bytes);
     add_number(&out, "host_bytes", p->set.kv_host_bytes);
     add_number(&out, "spill_bytes", p->set.kv_spill_bytes);

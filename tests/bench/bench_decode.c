@@ -17,8 +17,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "config/settings.h"
-#include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/device.h"
 #include "engine/kv_shape.h"
 
 enum { MAX_SEQS = 64, PROMPT = 512, ROUNDS = 5, MAX_SIZES = 16 };
@@ -28,8 +27,8 @@ struct bench {
     uint32_t context, sizes[MAX_SIZES], n_sizes;
     double seconds;
     struct gguf *g; /* stays open: untied embeddings are read from it */
-    struct cpu_model *m;
-    struct pool *pool;
+    const struct device *d;
+    struct device_model *m;
     struct kv_layout layout;
     struct kv_arena arena;
     struct backend *be;
@@ -70,7 +69,7 @@ static void read_item(void *ctx, uint32_t item, uint32_t worker)
     atomic_fetch_add(&sink, s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7]);
 }
 
-static double read_bandwidth(struct pool *pool)
+static double read_bandwidth(struct device_model *m)
 {
     size_t n_map = READ_BYTES + (2 << 20);
     uint8_t *map = mmap(NULL, n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -81,7 +80,7 @@ static double read_bandwidth(struct pool *pool)
     double best = 1e9;
     for (int r = 0; r < 8; r++) {
         double t = now();
-        pool_run(pool, read_item, p, READ_ITEMS);
+        m->device->each(m, read_item, p, READ_ITEMS);
         t = now() - t;
         best = t < best ? t : best;
     }
@@ -97,28 +96,23 @@ static void load(struct bench *n, const char *path)
     struct hparams h;
     struct weights w;
     struct buf problems = {0};
-    const struct kernels *k = NULL;
+    struct device_info info;
     double t = now();
     if (gguf_open(path, &n->g, &e) != OK || hparams_read(n->g, &h, &e) != OK ||
         weights_bind(n->g, &h, &w, &problems, &e) != OK ||
-        cpuid_kernels(n->set.cpu_isa, &k, &e) != OK)
+        device_pick(&n->set, &n->d, &info, &e) != OK ||
+        n->d->load(&n->set, n->g, &h, &w, &n->m, &e) != OK)
         die(&e);
-    uint32_t n_threads =
-        n->set.cpu_threads > 0 ? (uint32_t)n->set.cpu_threads : (uint32_t)thread_cpu_count();
-    if (pool_new(n_threads, n->set.cpu_pin, &n->pool, &e) != OK ||
-        cpu_model_load(n->g, &h, &w, n->pool, &n->m, &e) != OK)
-        die(&e);
-    printf("level %s, %u threads, %.1f MB of weights, loaded in %.0f ms\n", k->name, n_threads,
-           (double)n->m->n_bytes / 1e6, 1e3 * (now() - t));
-    if (kv_layout_of_settings(&h, &n->set, &n->layout, &e) != OK)
+    printf("%s: %s, %.1f MB of weights, loaded in %.0f ms\n", info.name, info.text,
+           (double)n->m->info.weight_bytes / 1e6, 1e3 * (now() - t));
+    if (kv_layout_of_settings(n->d, &h, &n->set, &n->layout, &e) != OK)
         die(&e);
     uint32_t longest = n->context + 64 > PROMPT ? n->context + 64 : PROMPT;
     n->blocks_a_seq = (longest + n->layout.n_slots - 1) / n->layout.n_slots;
     uint32_t n_blocks = n->blocks_a_seq * MAX_SEQS;
     struct backend_limits limits = {PROMPT, MAX_SEQS, MAX_SEQS, 0};
     if (kv_arena_init(&n->arena, &n->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &e) != OK ||
-        cpu_backend_new(n->m, k, n->pool, n->set.cpu_activations, &n->arena, &n->layout, limits,
-                        &n->be, &e) != OK)
+        n->d->backend_new(n->m, false, &n->arena, &n->layout, limits, &n->be, &e) != OK)
         die(&e);
     n->table = mem_alloc(mem_mul(n_blocks, sizeof *n->table));
     for (uint32_t i = 0; i < n_blocks; i++) /* blocks of a sequence lie apart */
@@ -222,9 +216,9 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++)
         parse(&n, argv[i]);
     load(&n, argv[1]);
-    double bandwidth = read_bandwidth(n.pool);
+    double bandwidth = read_bandwidth(n.m);
     printf("DRAM read, huge pages: %.1f GB/s; weights alone bound one sequence to %.0f tok/s\n",
-           bandwidth / 1e9, bandwidth / (double)n.m->n_bytes);
+           bandwidth / 1e9, bandwidth / (double)n.m->info.weight_bytes);
     double t = prefill(&n);
     printf("prefill %d tokens: %7.1f ms, %7.1f tok/s\n", PROMPT, 1e3 * t, PROMPT / t);
     for (uint32_t i = 0; i < n.n_sizes; i++) {
@@ -235,9 +229,8 @@ int main(int argc, char **argv)
     }
     n.be->ops->close(n.be);
     batch_release(&n.b);
-    cpu_model_free(n.m);
+    n.d->unload(n.m);
     gguf_close(n.g);
-    pool_free(n.pool);
     kv_arena_release(&n.arena);
     mem_free(n.table);
     settings_release(&n.set);

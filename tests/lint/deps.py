@@ -61,6 +61,11 @@ QUARANTINE = {
     "setjmp.h": ["engine/template/interp.h"],
 }
 
+# A device is a folder of its own: nothing outside it includes from it, but the table of devices its door.
+DEVICES = ["engine/cpu", "engine/fake"]
+DEVICE_TABLE = "engine/backend.c"
+DEVICE_DOORS = ["engine/cpu/cpu_device.h"]
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -83,6 +88,14 @@ def inner_fault(path, name):
     return None
 
 
+def into_device(path, name):
+    """The device whose inside this file includes without being part of it."""
+    for device in DEVICES:
+        if name.startswith(device + "/") and not str(path).startswith(device + "/"):
+            return None if str(path) == DEVICE_TABLE and name in DEVICE_DOORS else device
+    return None
+
+
 def check_file(root, path):
     room = path.parts[0]
     text = (root / path).read_text(encoding="utf-8")
@@ -97,6 +110,8 @@ def check_file(root, path):
                 yield f'{where}: "{name}" is not written from the root of a room'
             elif other != room and not allowed(name, ARROWS[room]):
                 yield f"{where}: {room} must not include {name}"
+            elif into_device(path, name):
+                yield f"{where}: {name} is a device's own: only {DEVICE_TABLE} names devices, by their doors"
             elif PRIVATE.get(name, room) != room:
                 yield f"{where}: {name} is private to {PRIVATE[name]}"
             elif inner_fault(str(path), name):

@@ -16,8 +16,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "config/settings.h"
-#include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/device.h"
 #include "engine/kv_shape.h"
 
 enum { MAX_CHUNKS = 64, MAX_COMPANY = 64, MAX_KEPT_RANGES = 64 };
@@ -34,9 +33,8 @@ struct run {
     uint32_t n_kept;
     float *logits; /* [n_kept][n_vocab] */
     struct gguf *g; /* stays open: untied embeddings are read from it */
-    struct cpu_model *m;
-    struct pool *pool;
-    const struct kernels *k;
+    const struct device *d;
+    struct device_model *m;
     struct kv_layout layout;
     struct kv_arena arena;
     struct backend *be;
@@ -115,16 +113,12 @@ static void load(struct run *r, const char *path)
     struct hparams h;
     struct weights w;
     struct buf problems = {0};
+    struct device_info info;
     if (gguf_open(path, &r->g, &e) != OK || hparams_read(r->g, &h, &e) != OK ||
         weights_bind(r->g, &h, &w, &problems, &e) != OK ||
-        cpuid_kernels(r->set.cpu_isa, &r->k, &e) != OK)
-        die(&e);
-    uint32_t n_threads =
-        r->set.cpu_threads > 0 ? (uint32_t)r->set.cpu_threads : (uint32_t)thread_cpu_count();
-    if (pool_new(n_threads, r->set.cpu_pin, &r->pool, &e) != OK ||
-        cpu_model_load(r->g, &h, &w, r->pool, &r->m, &e) != OK)
-        die(&e);
-    if (kv_layout_of_settings(&h, &r->set, &r->layout, &e) != OK)
+        device_pick(&r->set, &r->d, &info, &e) != OK ||
+        r->d->load(&r->set, r->g, &h, &w, &r->m, &e) != OK ||
+        kv_layout_of_settings(r->d, &h, &r->set, &r->layout, &e) != OK)
         die(&e);
     r->blocks_a_seq = (r->n_ids + r->layout.n_slots - 1) / r->layout.n_slots;
     uint32_t n_blocks = r->blocks_a_seq * (1 + r->company);
@@ -132,8 +126,7 @@ static void load(struct run *r, const char *path)
         die(&e);
     struct backend_limits limits = {r->max_rows + MAX_COMPANY, 1 + MAX_COMPANY,
                                     r->max_rows + MAX_COMPANY, 0};
-    if (cpu_backend_new(r->m, r->k, r->pool, r->set.cpu_activations, &r->arena, &r->layout, limits,
-                        &r->be, &e) != OK)
+    if (r->d->backend_new(r->m, false, &r->arena, &r->layout, limits, &r->be, &e) != OK)
         die(&e);
     r->table = mem_alloc(mem_mul(n_blocks, sizeof *r->table));
     uint32_t seed = 1; /* scattered blocks, the same in every run */
@@ -212,9 +205,8 @@ int main(int argc, char **argv)
     FILE *f = fopen(argv[3], "wb");
     CHECK(f && fwrite(r.logits, sizeof *r.logits, n, f) == n && fclose(f) == 0);
     r.be->ops->close(r.be);
-    cpu_model_free(r.m);
+    r.d->unload(r.m);
     gguf_close(r.g);
-    pool_free(r.pool);
     kv_arena_release(&r.arena);
     mem_free(r.logits);
     mem_free(r.id);

@@ -1,0 +1,56 @@
+/* A device: what holds a model's weights and KV and computes its steps. The rest of the engine knows devices
+ * only through this table row; engine/backend.c lists them.
+ *
+ * A new device is a folder beside engine/cpu with a door header that declares its row, and one line in
+ * engine/backend.c. It fills engine/backend.h (steps) and kvpool's interface for KV bytes, and describes
+ * itself in struct device_info (backend.h): nothing outside its folder names it.
+ * Thread: load and plan on the thread that opens the model, the rest as engine/backend.h says. */
+#ifndef ENGINE_DEVICE_H
+#define ENGINE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/backend.h"
+#include "engine/model/hparams.h"
+#include "engine/model/weights.h"
+#include "kvpool/layout.h"
+
+struct settings;
+
+/* One model on a device: first member of the device's own struct. */
+struct device_model {
+    const struct device *device;
+    struct device_info info;
+};
+
+typedef void device_fn(void *ctx, uint32_t item, uint32_t worker);
+
+struct device {
+    const char *name;
+    /* Can this machine run it under these settings, and what is it then? Errors say what is missing. */
+    enum status (*probe)(const struct settings *s, struct device_info *out, struct err *e);
+    /* Weights as the device computes with them. Of g, h and w nothing is read after it. */
+    enum status (*load)(const struct settings *s, const struct gguf *g, const struct hparams *h,
+                        const struct weights *w, struct device_model **out, struct err *e);
+    /* What load would make, for its sizes: no weight is read, and it cannot compute. */
+    enum status (*plan)(const struct settings *s, const struct hparams *h, const struct weights *w,
+                        struct device_model **out, struct err *e);
+    void (*unload)(struct device_model *m);
+    /* Calls fn for items 0..n-1 on the host, in any order and on as many threads as the device has. */
+    void (*each)(struct device_model *m, device_fn *fn, void *ctx, uint32_t n);
+    /* Blocks as this device lays them out. */
+    enum status (*kv_layout)(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
+                             enum kv_dtype dtype_v, struct kv_layout *out, struct err *e);
+    /* fine: activations rounded less than the settings say, for measurements. m outlives the backend. */
+    enum status (*backend_new)(struct device_model *m, bool fine, struct kv_arena *arena,
+                               const struct kv_layout *layout, struct backend_limits limits,
+                               struct backend **out, struct err *e);
+};
+
+/* The first device of the table that this machine can run under the settings. *info as its probe fills it. */
+enum status device_pick(const struct settings *s, const struct device **out,
+                        struct device_info *info, struct err *e);
+
+#endif
