@@ -587,7 +587,6 @@ int main(void)
 {
     Suite *suite = suite_create("config/settings");
     TCase *t = tcase_create("settings");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, each_default_is_valid_and_shown_again, 0, N_OPTIONS);
     tcase_add_loop_test(t, each_option_comes_from_file_environment_and_command_line, 0, N_OPTIONS);
     tcase_add_loop_test(t, each_bound_is_kept_and_named, 0, N_OPTIONS);

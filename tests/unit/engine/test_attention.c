@@ -428,7 +428,6 @@ int main(void)
 {
     Suite *s = suite_create("attention");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(
         c, attention_equals_softmax_and_a_row_has_the_same_bits_in_any_tile_and_from_staging, 0,
         N_SHAPES * KV_N_DTYPES);

@@ -462,7 +462,6 @@ int main(void)
 {
     Suite *s = suite_create("cpu");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, a_step_allocates_nothing);
     tcase_add_test(c, the_token_is_the_highest_logit_and_company_changes_no_bit);
     tcase_add_test(c, a_copied_block_serves_as_the_original);

@@ -396,7 +396,6 @@ int main(void)
 {
     Suite *s = suite_create("kernels");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, products_of_every_type_equal_the_reference_and_do_not_depend_on_the_tile,
                         0, N_TYPES);
     tcase_add_loop_test(c, a_packed_row_equals_the_scalar_dequantiser, 0, N_TYPES);

@@ -165,7 +165,6 @@ int main(void)
 {
     Suite *suite = suite_create("pretok");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 300);
     tcase_add_test(c, each_family_cuts_its_own_way);
     tcase_add_test(c, empty_text_has_no_pieces);
     tcase_add_test(c, an_unknown_name_is_refused_with_the_name);

@@ -452,7 +452,6 @@ int main(void)
     Suite *suite = suite_create("sampler");
     TCase *t = tcase_create("sampler");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, philox_gives_the_published_answers);
     tcase_add_test(t, greedy_takes_the_highest_logit_and_the_lowest_id_on_a_tie);
     tcase_add_test(t, a_row_with_nan_or_infinity_gives_no_token);

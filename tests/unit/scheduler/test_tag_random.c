@@ -96,7 +96,6 @@ int main(void)
     random_counts_open(tag_names, N_TAG_COUNTS);
     Suite *suite = suite_create("scheduler/tag_random");
     TCase *tc = tcase_create("random");
-    tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, any_order_of_operations_gives_each_request_its_own_tokens_once, 0,
                         (int)random_worlds(N_OPS));
     if (random_worlds(N_OPS) >= RANDOM_FULL_WORLDS) {

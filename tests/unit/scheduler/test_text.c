@@ -318,7 +318,6 @@ int main(void)
     Suite *suite = suite_create("scheduler/text");
     TCase *tc = tcase_create("text");
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, text_comes_whole_and_half_a_code_point_at_the_end_is_replaced);
     tcase_add_test(tc, an_end_token_stops_without_its_text);
     tcase_add_test(tc, ignore_eos_goes_on_past_the_end_token);

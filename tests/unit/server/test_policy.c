@@ -530,7 +530,6 @@ int main(void)
 {
     Suite *s = suite_create("server/policy");
     TCase *t = tcase_create("all");
-    tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, keys_come_from_option_and_file);
     tcase_add_test(t, a_byte_order_mark_and_crlf_are_no_part_of_a_key);
