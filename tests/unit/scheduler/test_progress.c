@@ -357,7 +357,6 @@ int main(void)
     folder = path;
     Suite *suite = suite_create("scheduler/progress");
     TCase *tc = tcase_create("progress");
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, the_oldest_stream_never_stands_still, 0, N_CASES);
     tcase_add_loop_test(tc, choices_of_the_oldest_never_stand_still_together, 0, N_CASES);
     tcase_add_loop_test(tc, an_admitted_prompt_goes_on_to_its_end, 0, N_CASES);
