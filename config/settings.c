@@ -1,7 +1,6 @@
 /* Where options come from: defaults, file, environment, command line; see settings.h. */
 #include "config/settings.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text_file.h"
 #include "config/option_table.h"
 
 enum { MAX_NAME = 64, MAX_FILE_BYTES = 1 << 20 };
@@ -114,7 +114,7 @@ static char *trim(char *s)
 {
     s += strspn(s, " \t");
     size_t n = strlen(s);
-    while (n && strchr(" \t\r", s[n - 1]))
+    while (n && strchr(" \t", s[n - 1]))
         n--;
     s[n] = 0;
     return s;
@@ -183,40 +183,13 @@ static enum status read_line(struct source *src, char *line, char section[MAX_NA
     return st;
 }
 
-static enum status read_whole(const char *path, struct buf *out, struct err *e)
-{
-    FILE *f = fopen(path, "rbe");
-    if (!f)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO,
-                       "cannot open config file '%.300s': %s", path, strerror(errno));
-    size_t n = 1;
-    while (n > 0 && out->len <= MAX_FILE_BYTES) {
-        buf_reserve(out, 4096);
-        n = fread(out->ptr + out->len, 1, 4096, f);
-        out->len += n;
-    }
-    bool failed = ferror(f);
-    fclose(f);
-    buf_add(out, "", 0);
-    if (failed)
-        return err_set(e, ERR_IO, "cannot read config file '%.300s'", path);
-    if (out->len > MAX_FILE_BYTES)
-        return err_set(e, ERR_TOO_LARGE, "config file '%.300s' is over the limit of %d bytes", path,
-                       MAX_FILE_BYTES);
-    if (memchr(out->ptr, 0, out->len))
-        return err_set(e, ERR_INVALID, "config file '%.300s' holds a nul byte", path);
-    return OK;
-}
-
 enum status settings_load_file(struct settings *s, const char *path, struct err *e)
 {
     struct source src = {.s = s};
     struct buf text = {0};
     char section[MAX_NAME + 2] = "";
-    enum status st = read_whole(path, &text, e);
+    enum status st = text_file_read("config file", path, MAX_FILE_BYTES, &text, e);
     char *line = text.ptr;
-    if (st == OK && str_starts(buf_str(&text), STR_LIT("\xEF\xBB\xBF")))
-        line += 3; /* some editors begin a file with U+FEFF */
     for (size_t n_line = 1; st == OK && line; n_line++) {
         char *end = strchr(line, '\n');
         if (end)

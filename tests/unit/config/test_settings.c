@@ -319,7 +319,7 @@ static const struct value_row values[] = {
     {"model.gguf", false, "unexpected argument 'model.gguf'"},
     {"-p|80", false, "unexpected argument '-p'"},
     {"--", false, "unexpected argument '--'"},
-    {"--config|/nonexistent/millrace.conf", false, "cannot open config file '/nonexistent/"},
+    {"--config|/nonexistent/millrace.conf", false, "cannot read the config file \"/nonexistent/"},
 };
 
 static void dump(const struct settings *s, bool comments, struct buf *out)
