@@ -1,53 +1,56 @@
-/* Chooses the kernel level at start: the only place that asks the processor. */
-#include "engine/cpu/cpuid.h"
+/* Each instruction level, the setting that forces it and what it needs; see levels.h. */
+#include "engine/cpu/levels.h"
 
-#include <stdint.h>
-
+#include "base/cpu.h"
 #include "config/settings.h"
-
+#include "engine/cpu/c/kernels_c.h"
 #if defined(__x86_64__)
-#include <cpuid.h>
-
-static uint64_t xcr0(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (uint64_t)high << 32 | low;
-}
-
-bool cpuid_has_avx2(void)
-{
-    enum { XSAVE_YMM = 6 };
-    uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return false;
-    uint32_t need = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
-    if ((c & need) != need || (xcr0() & XSAVE_YMM) != XSAVE_YMM)
-        return false;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
-}
+#include "engine/cpu/avx2/kernels_avx2.h"
+#define X86(kernels) &kernels
 #else
-bool cpuid_has_avx2(void)
-{
-    return false;
-}
+#define X86(kernels) NULL
 #endif
 
-const char *cpuid_levels(void)
+/* Worst first; a level needs all that those before it need. up_to: names of the levels up to this one. */
+static const struct {
+    const struct kernels *kernels; /* NULL: of another architecture */
+    const char *name, *up_to;
+    int setting;
+    unsigned features;
+} table[] = {
+    {&kernels_c, "c", "c", SET_ISA_C, 0},
+    {X86(kernels_avx2), "avx2", "c avx2", SET_ISA_AVX2, CPU_AVX2},
+};
+
+enum { N_LEVELS = sizeof table / sizeof table[0] };
+
+const struct kernels *levels_at(uint32_t i)
 {
-    return cpuid_has_avx2() ? "c avx2" : "c";
+    return i < N_LEVELS && cpu_has(table[i].features) ? table[i].kernels : NULL;
 }
 
-enum status cpuid_kernels(int isa_setting, const struct kernels **out, struct err *e)
+static uint32_t best(void)
 {
-    bool avx2 = cpuid_has_avx2();
-    if (isa_setting == SET_ISA_C || (isa_setting == SET_ISA_AUTO && !avx2)) {
-        *out = &kernels_c;
+    uint32_t i = 0;
+    while (levels_at(i + 1))
+        i++;
+    return i;
+}
+
+const char *levels_names(void)
+{
+    return table[best()].up_to;
+}
+
+enum status levels_choose(int isa_setting, const struct kernels **out, struct err *e)
+{
+    uint32_t i = best();
+    if (isa_setting != SET_ISA_AUTO)
+        for (i = 0; i + 1 < N_LEVELS && table[i].setting != isa_setting;)
+            i++;
+    *out = levels_at(i);
+    if (*out)
         return OK;
-    }
-    if (!avx2)
-        return err_set(e, ERR_UNSUPPORTED, "cpu.isa avx2: this processor has only %s",
-                       cpuid_levels());
-    *out = kernels_avx2();
-    return OK;
+    return err_set(e, ERR_UNSUPPORTED, "cpu.isa %s: this processor has only %s", table[i].name,
+                   levels_names());
 }

@@ -35,6 +35,11 @@ DEVICES = ["engine/cpu", "engine/fake"]
 DEVICE_TABLE = "engine/backend.c"
 DEVICE_DOORS = ["engine/cpu/cpu_device.h"]
 
+# An instruction level is a folder below engine/cpu, which only the table of levels includes from; every level may
+# stand on plain C.
+LEVEL_TABLE = "engine/cpu/levels.c"
+LEVEL_DOORS = ["engine/cpu/c/kernels_c.h", "engine/cpu/avx2/kernels_avx2.h"]
+
 # Folder -> patterns of headers in other folders of the same room that its files may include; a * ends at a slash.
 # Every folder that has one beside, above or below it stands here.
 FOLDERS = {
@@ -43,8 +48,9 @@ FOLDERS = {
     "engine/text": ["engine/model/gguf.h"],
     "engine/template": ["engine/text/text.h"],
     "engine/sample": [],
-    "engine/cpu": ["engine/*.h", "engine/model/*.h", "engine/sample/row.h", "engine/sample/row_passes.h",
-                   "engine/sample/sampler.h"],
+    "engine/cpu": ["engine/*.h", "engine/model/*.h", "engine/sample/row_passes.h", "engine/sample/sampler.h"],
+    "engine/cpu/c": ["engine/cpu/*.h", "engine/model/quant.h", "engine/sample/row_passes.h"],
+    "engine/cpu/avx2": ["engine/cpu/*.h", "engine/cpu/c/*.h", "engine/sample/row.h", "engine/sample/row_passes.h"],
     "engine/fake": ["engine/*.h"],
     "scheduler": [],
     "scheduler/sim": ["scheduler/*.h"],
@@ -73,7 +79,8 @@ QUARANTINE = {
     "microhttpd.h": ["server/*"],
     "cjson/cJSON.h": [],
     "cJSON.h": [],
-    "immintrin.h": ["engine/cpu/*_avx2.[ch]", "engine/cpu/*_avx512.[ch]"],
+    "immintrin.h": ["engine/cpu/avx*/*"],
+    "cpuid.h": ["base/cpu.c"],
     "pthread.h": ["base/thread.h", "base/thread.c", "base/ring.c", "engine/cpu/pool.c"],
     "pcre2.h": ["engine/text/*"],
     "utf8proc.h": ["engine/template/*"],
@@ -116,7 +123,7 @@ def forbidden(path, name):
             return f"{name} is private to {PRIVATE[name]}"
     elif into_device(path, name):
         return f"{name} is a device's own: only {DEVICE_TABLE} names devices, by their doors"
-    elif other_folder != folder:
+    elif other_folder != folder and not (str(path) == LEVEL_TABLE and name in LEVEL_DOORS):
         if folder not in FOLDERS:
             return f"folder {folder} has no row in FOLDERS of tests/lint/deps.py"
         if not in_folder(name, FOLDERS[folder]):
