@@ -145,7 +145,7 @@ static enum status open_all(struct engine *en, const char *path, const struct se
     if (st == OK)
         st = hparams_read(en->gguf, &en->h, e);
     if (st == OK)
-        st = tokenizer_new(en->gguf, &en->tokenizer, e);
+        st = tokenizer_new(en->gguf, str_of(s->tokenizer_pre), &en->tokenizer, e);
     if (st == OK)
         st = open_template(en, s->chat_template, e);
     if (st == OK)
@@ -181,6 +181,8 @@ void engine_digest(const struct engine *en, uint8_t digest[32])
     siphash_128(key, en->gguf->map, en->gguf->n_bytes, out);
     siphash_init(&h, key);
     siphash_add(&h, en->info.device.numerics, sizeof en->info.device.numerics);
+    const char *pre = tokenizer_pre(en->tokenizer);
+    siphash_add(&h, pre, strlen(pre));
     siphash_end(&h, out + 2);
     memcpy(digest, out, sizeof out);
 }

@@ -167,7 +167,7 @@ static void open_model(struct world *w, const char *path)
     struct err e = {0};
     struct str source;
     must(gguf_open(path, &w->g, &e), &e);
-    must(tokenizer_new(w->g, &w->tok, &e), &e);
+    must(tokenizer_new(w->g, STR_LIT(""), &w->tok, &e), &e);
     bool has_template = gguf_string(w->g, "tokenizer.chat_template", &source);
     must(has_template ? template_new(source, &w->tmpl, &e) : ERR_FORMAT, &e);
     w->max_context = w->set.limits_max_context ? (uint32_t)w->set.limits_max_context : 8192;

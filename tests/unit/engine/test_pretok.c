@@ -77,7 +77,10 @@ START_TEST(an_unknown_name_is_refused_with_the_name)
     struct pretok *p;
     struct err e = {0};
     ck_assert_int_eq(pretok_new(STR_LIT("nonesuch"), &p, &e), ERR_UNSUPPORTED);
-    ck_assert_str_eq(e.text, "pre-tokenizer 'nonesuch' is not supported");
+    ck_assert_str_eq(
+        e.text, "pre-tokenizer 'nonesuch' is not supported; --tokenizer.pre NAME chooses one of "
+                "gpt-2, smollm, llama-bpe, qwen2, qwen35, tekken, deepseek-llm, deepseek-coder, "
+                "deepseek-v3");
     ck_assert_int_eq(pretok_new(STR_LIT("gpt-"), &p, &e), ERR_UNSUPPORTED);
     ck_assert_int_eq(pretok_new(STR_LIT(""), &p, &e), ERR_UNSUPPORTED);
 }

@@ -95,7 +95,7 @@ static void setup(void)
     put_u32(END_TOKEN);
     ck_assert_msg(gguf_open_memory((const uint8_t *)file.ptr, file.len, &gguf, &e) == OK, "%s",
                   e.text);
-    ck_assert_msg(tokenizer_new(gguf, &tok, &e) == OK, "%s", e.text);
+    ck_assert_msg(tokenizer_new(gguf, STR_LIT(""), &tok, &e) == OK, "%s", e.text);
 }
 
 static void teardown(void)
