@@ -35,17 +35,20 @@ static char plain_name_char(char c)
     return c == '-' ? '_' : c;
 }
 
+bool option_names_equal(const char *a, const char *b)
+{
+    while (*a && plain_name_char(*a) == plain_name_char(*b)) {
+        a++;
+        b++;
+    }
+    return *a == 0 && *b == 0;
+}
+
 const struct option *option_find(const char *name)
 {
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const char *a = option_table[i].name, *b = name;
-        while (*a && plain_name_char(*a) == plain_name_char(*b)) {
-            a++;
-            b++;
-        }
-        if (*a == 0 && *b == 0)
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (option_names_equal(option_table[i].name, name))
             return &option_table[i];
-    }
     return NULL;
 }
 

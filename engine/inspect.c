@@ -401,7 +401,7 @@ static void print_problems(struct inspection *in)
     }
 }
 
-enum status engine_inspect(const char *path, FILE *out, struct err *e)
+enum status engine_inspect(const char *path, FILE *out, bool *servable, struct err *e)
 {
     struct gguf *g;
     enum status st = gguf_open(path, &g, e);
@@ -416,6 +416,7 @@ enum status engine_inspect(const char *path, FILE *out, struct err *e)
     print_template(&in);
     print_plan(&in);
     print_problems(&in);
+    *servable = in.problems.len == 0;
     buf_release(&in.problems);
     gguf_close(g);
     return OK;

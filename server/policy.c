@@ -45,8 +45,12 @@ static char *next_word(char **line)
 
 static enum status unknown_word(const char *word, enum where where, struct err *e)
 {
-    const char *best = where & K ? "name" : "";
-    size_t least = *best ? edit_distance(word, best) : SIZE_MAX;
+    const char *best = "";
+    size_t least = edit_distance_of_slips(word) + 1;
+    if ((where & K) && edit_distance(word, "name") < least) {
+        least = edit_distance(word, "name");
+        best = "name";
+    }
     for (size_t i = 0; i < N_POLICY_WORDS; i++) {
         size_t n = edit_distance(word, words[i].name);
         if ((words[i].where & where) && n < least) {
@@ -54,6 +58,8 @@ static enum status unknown_word(const char *word, enum where where, struct err *
             best = words[i].name;
         }
     }
+    if (!*best)
+        return err_set(e, ERR_INVALID, "unknown word \"%.64s\"", word);
     return err_set(e, ERR_INVALID, "unknown word \"%.64s\": did you mean \"%s\"", word, best);
 }
 

@@ -189,7 +189,7 @@ static void reload(struct app *a)
     bool help;
     settings_init(&set);
     enum status status =
-        settings_load(&set, a->from->argc, a->from->argv, a->from->environ, &help, &e);
+        settings_load_model(&set, a->from->argc, a->from->argv, a->from->environ, &help, &e);
     if (!status)
         status = server_reload(a->srv, &set, &e);
     if (status)
