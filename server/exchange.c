@@ -41,6 +41,7 @@ void reply_err(struct exchange *ex, const struct err *e)
 
 void exchange_release(struct exchange *ex)
 {
+    ledger_drop(&ex->held); /* the key's account may be another's once the grant is dropped */
     auth_drop(&ex->grant);
     buf_release(&ex->body);
     buf_release(&ex->ignored);

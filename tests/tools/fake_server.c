@@ -16,12 +16,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "config/metrics.h"
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
 #include "engine/template/template.h"
 #include "scheduler/tenant.h"
+#include "server/budget.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -156,6 +158,7 @@ struct world {
     struct slow_backend slow;
     struct metrics *metrics;
     struct tenants *tenants;
+    struct ledger *ledger;
     struct sched *sched;
     struct kv_named *prefixes;
     struct service service;
@@ -237,7 +240,10 @@ static void listen_and_serve(struct world *w, const struct engine_info *info)
                                   .max_context = w->max_context,
                                   .n_vocab = w->slow.be.n_vocab,
                                   .created = clock_unix_s()};
-    must(server_new(&w->set, "0.0.0", w->metrics, &w->service, w->tenants, &w->srv, &e), &e);
+    w->ledger = ledger_new(ledger_kinds, N_LEDGER_KINDS, TENANT_MAX);
+    ledger_set_total(w->ledger, budget_bytes(&w->set, kv_free_bytes(), 0));
+    must(server_new(&w->set, "0.0.0", w->metrics, &w->service, w->tenants, w->ledger, &w->srv, &e),
+         &e);
     must(server_listen(w->srv, &e), &e);
     server_set_ready(w->srv);
     printf("url http://%s:%u\n", w->set.host, w->srv->port);
@@ -254,6 +260,7 @@ static uint64_t close_all(struct world *w)
     kv_named_close(w->prefixes);
     sched_free(w->sched);
     tenants_free(w->tenants);
+    ledger_free(w->ledger);
     slow_close(&w->slow.be);
     metrics_free(w->metrics);
     template_free(w->tmpl);
