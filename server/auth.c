@@ -138,16 +138,19 @@ static uint32_t find(const struct policy *p, struct str given)
     return found;
 }
 
-static uint32_t find_either(const struct policy *p, const char *authorization,
-                            const char *x_api_key)
+static uint32_t find_either(const struct policy *p, struct str authorization, struct str x_api_key)
 {
+    static const struct str scheme = {"Bearer ", 7};
     uint32_t found = 0, other = 0;
-    if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0) {
-        const char *text = authorization + 7;
-        found = find(p, str_of(text + strspn(text, " ")));
+    if (authorization.len >= scheme.len &&
+        strncasecmp(authorization.ptr, scheme.ptr, scheme.len) == 0) {
+        size_t at = scheme.len;
+        while (at < authorization.len && authorization.ptr[at] == ' ')
+            at++;
+        found = find(p, (struct str){authorization.ptr + at, authorization.len - at});
     }
-    if (x_api_key)
-        other = find(p, str_of(x_api_key));
+    if (x_api_key.ptr)
+        other = find(p, x_api_key);
     return found ? found : other;
 }
 
@@ -165,7 +168,7 @@ static bool take_use(struct auth *a, const struct policy *p, const struct policy
     return current;
 }
 
-bool auth_check(struct auth *a, const char *authorization, const char *x_api_key,
+bool auth_check(struct auth *a, struct str authorization, struct str x_api_key,
                 struct auth_grant *g)
 {
     *g = (struct auth_grant){0};

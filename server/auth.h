@@ -3,6 +3,7 @@
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
 
+#include "base/str.h"
 #include "base/thread.h"
 #include "server/policy.h"
 
@@ -38,9 +39,9 @@ void auth_release(struct auth *a);
 enum status auth_load(struct auth *a, const struct settings *set, struct err *e);
 bool auth_needs_key(struct auth *a);
 
-/* authorization, x_api_key: header values or NULL. True: *g is filled, to be given back with auth_drop.
+/* authorization, x_api_key: header values; ptr NULL: not there. True: *g is filled, to be given back with auth_drop.
  * Without keys everyone is tenant "default". */
-bool auth_check(struct auth *a, const char *authorization, const char *x_api_key,
+bool auth_check(struct auth *a, struct str authorization, struct str x_api_key,
                 struct auth_grant *g);
 void auth_drop(struct auth_grant *g);
 

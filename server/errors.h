@@ -17,7 +17,11 @@ enum http_fault {
     HTTP_MEDIA = -105,
     HTTP_CONNECTIONS = -106,
     HTTP_FORBIDDEN = -107,
-    HTTP_HEAD = -108
+    HTTP_HEAD = -108,
+    HTTP_EXPECT = -109,
+    HTTP_VERSION = -110,
+    HTTP_HOST = -111,
+    HTTP_ORIGIN = -112
 };
 
 struct problem {

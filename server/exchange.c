@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "server/server.h"
+
 void reply_json(struct exchange *ex, int http)
 {
     buf_clear(&ex->reply.body);
@@ -39,9 +41,15 @@ void reply_err(struct exchange *ex, const struct err *e)
     reply_problem(ex, e->status, e);
 }
 
+void exchange_new_id(struct server *srv, char id[REQUEST_ID_CAP])
+{
+    uint64_t n = atomic_fetch_add_explicit(&srv->next_id, 1, memory_order_relaxed);
+    snprintf(id, REQUEST_ID_CAP, "req-%016llx%08llx", (unsigned long long)srv->id_salt,
+             (unsigned long long)n);
+}
+
 void exchange_release(struct exchange *ex)
 {
-    ledger_drop(&ex->held); /* the key's account may be another's once the grant is dropped */
     auth_drop(&ex->grant);
     buf_release(&ex->body);
     buf_release(&ex->ignored);

@@ -72,3 +72,13 @@ void access_done(const struct exchange *ex)
                  ex->conn->ip, ex->method_label, path, status_of(ex),
                  (unsigned long long)ex->n_sent, total_ms, ex->end ? ex->end : "ok");
 }
+
+void access_refused(const struct conn *c, const char *id, int http, const char *why)
+{
+    const struct server *srv = c->loop->srv;
+    char labels[64];
+    snprintf(labels, sizeof(labels), "%s\x1f%d\x1f%s", method_label(METHOD_OTHER), http, "none");
+    metrics_add(srv->metrics, METRIC_HTTP_REQUESTS, labels, 1);
+    if (srv->set->log_access)
+        log_info("request id=%s ip=%s status=%d end=refused: %s", id, c->ip, http, why);
+}

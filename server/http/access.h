@@ -2,8 +2,11 @@
 #ifndef SERVER_HTTP_ACCESS_H
 #define SERVER_HTTP_ACCESS_H
 
+struct conn;
 struct exchange;
 
 void access_done(const struct exchange *ex);
+/* Bytes that were refused before they were a request. */
+void access_refused(const struct conn *c, const char *id, int http, const char *why);
 
 #endif

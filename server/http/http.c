@@ -14,16 +14,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "config/ledger.h"
 #include "config/metrics.h"
 #include "server/http/access.h"
-#include "server/http/body.h"
+#include "server/http/admit.h"
 #include "server/exchange.h"
 #include "server/api/format.h"
-#include "server/http/guard.h"
+#include "server/http/gate.h"
+#include "server/http/headers.h"
+#include "server/http/refusal.h"
 #include "server/api/job.h"
 #include "server/limits.h"
 #include "server/http/offload.h"
@@ -32,11 +34,6 @@
 #include "server/server.h"
 #include "server/service.h"
 #include "server/http/stream.h"
-
-static const char *header(const struct conn *c, const char *name)
-{
-    return MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, name);
-}
 
 /* ---- answers ---- */
 
@@ -50,13 +47,14 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
  * list too long to be repeated gets the wildcard, which does not cover authorization. */
 static void add_preflight(struct MHD_Response *r, const struct conn *c)
 {
-    const char *asked = header(c, "Access-Control-Request-Headers");
-    if (!asked || !*asked)
-        asked = "authorization, content-type, x-api-key, x-request-id";
-    else if (strlen(asked) > ECHO_MAX_BYTES)
-        asked = "*, authorization";
+    struct str asked = header_value(c, "Access-Control-Request-Headers");
+    char headers[ECHO_MAX_BYTES + 1] = "authorization, content-type, x-api-key, x-request-id";
+    if (asked.len > ECHO_MAX_BYTES)
+        snprintf(headers, sizeof(headers), "*, authorization");
+    else if (asked.len)
+        snprintf(headers, sizeof(headers), "%.*s", (int)asked.len, asked.ptr);
     add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
-    add_header(r, "Access-Control-Allow-Headers", asked);
+    add_header(r, "Access-Control-Allow-Headers", headers);
     add_header(r, "Access-Control-Max-Age", "86400");
     add_header(r, "Vary", "Access-Control-Request-Headers");
 }
@@ -92,30 +90,10 @@ static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
         add_header(r, "Connection", "close");
 }
 
-/* An answer is held until the client has taken it: a large one must find room, or a small one that says
- * why not is sent instead. Small ones are part of what a connection takes. */
-static void charge_answer(struct exchange *ex)
-{
-    enum { SMALL_BYTES = 4096 };
-    struct reply *reply = &ex->reply;
-    struct err e;
-    question_free(ex->question);
-    ex->question = NULL;
-    ledger_give(&ex->held, LEDGER_ANSWERS, ex->held.n_bytes[LEDGER_ANSWERS]);
-    if (reply->body.len <= SMALL_BYTES)
-        return;
-    buf_fit(&reply->body);
-    if (ledger_take(&ex->held, LEDGER_ANSWERS, reply->body.cap, &e)) {
-        buf_release(&reply->body);
-        reply_err(ex, &e);
-    }
-}
-
 static enum MHD_Result send_reply(struct exchange *ex)
 {
     struct reply *reply = &ex->reply;
     char number[16];
-    charge_answer(ex);
     size_t n = reply->body.len;
     timer_stop(&ex->conn->timer); /* the request's deadlines end where the answer begins */
     ex->n_sent = n;
@@ -181,181 +159,57 @@ static enum MHD_Result send_stream_head(struct exchange *ex)
 
 /* ---- first call ---- */
 
-static enum MHD_Result visit_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    size_t n_name, const char *value, size_t n_value)
-{
-    (void)kind;
-    guard_header(cls, name, n_name, value ? value : "", value ? n_value : 0);
-    return MHD_YES;
-}
-
-static enum MHD_Result visit_argument(void *cls, enum MHD_ValueKind kind, const char *name,
-                                      size_t n_name, const char *value, size_t n_value)
-{
-    (void)kind;
-    (void)name;
-    guard_argument(cls, n_name, value ? n_value : 0);
-    return MHD_YES;
-}
-
 /* The client's id when it is short and plain, else one of ours. */
 static void set_request_id(struct exchange *ex)
 {
-    const char *given = header(ex->conn, "X-Request-Id");
-    size_t n = given ? strlen(given) : 0;
-    bool plain = n > 0 && n < REQUEST_ID_CAP;
-    for (size_t i = 0; plain && i < n; i++)
-        plain = given[i] > ' ' && given[i] < 127;
+    struct str given = header_value(ex->conn, "X-Request-Id");
+    bool plain = given.len > 0 && given.len < REQUEST_ID_CAP;
+    for (size_t i = 0; plain && i < given.len; i++)
+        plain = given.ptr[i] > ' ' && given.ptr[i] < 127;
     if (plain)
-        snprintf(ex->id, sizeof(ex->id), "%s", given);
+        snprintf(ex->id, sizeof(ex->id), "%.*s", (int)given.len, given.ptr);
     else
-        snprintf(ex->id, sizeof(ex->id), "req-%016llx%08llx", (unsigned long long)ex->srv->id_salt,
-                 (unsigned long long)atomic_fetch_add_explicit(&ex->srv->next_id, 1,
-                                                               memory_order_relaxed));
+        exchange_new_id(ex->srv, ex->id);
 }
 
-static void refuse(struct exchange *ex, int problem_id, const char *text)
+/* Refused, and its body follows. Many clients read no answer before they have sent all, and closing on
+ * them loses it: the body is read to its end, and the connection lives on. One that is far too large is
+ * answered before it comes, and then discarded; one that waits for 100 Continue does not come. */
+static enum MHD_Result refuse_with_body(struct exchange *ex, const struct body_framing *f)
 {
-    struct err e;
-    err_set(&e, ERR_INVALID, "%s", text);
-    reply_problem(ex, problem_id, &e);
-}
-
-static void find_route(struct exchange *ex, const char *url, enum method m)
-{
-    struct err e;
-    ex->route = route_find(m, url, ex->path_arg, sizeof(ex->path_arg), ex->reply.allow);
-    if (m == METHOD_OPTIONS && (ex->reply.allow[0] || strcmp(url, "*") == 0)) {
-        reply_json(ex, 204);
-    } else if (!ex->route && ex->reply.allow[0]) {
-        err_set(&e, ERR_INVALID, "this path takes %s", ex->reply.allow);
-        reply_problem(ex, HTTP_METHOD, &e);
-    } else if (!ex->route) {
-        err_set(&e, ERR_NOT_FOUND, "there is nothing at \"%.200s\"", url);
-        reply_err(ex, &e);
-    }
-}
-
-static void check_key(struct exchange *ex)
-{
-    const char *authorization = header(ex->conn, "Authorization");
-    const char *x_api_key = header(ex->conn, "X-Api-Key");
-    if (!auth_check(&ex->srv->auth, authorization, x_api_key, &ex->grant))
-        refuse(ex, HTTP_UNAUTHORIZED,
-               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
-    else if (ex->route->needs == NEEDS_ADMIN && !ex->grant.admin)
-        refuse(ex, HTTP_FORBIDDEN,
-               "this path shows everybody's requests: it needs a key with admin=true in the key "
-               "file");
-    if (!ex->grant.tenant)
-        return;
-    ex->held.key = ex->grant.tenant->slot;
-    ex->held.shared = ex->grant.policy->n_live > 1;
-}
-
-static void check_phase(struct exchange *ex)
-{
-    struct err e;
-    enum phase phase = server_phase(ex->srv);
-    if (!ex->route->model || phase == PHASE_READY)
-        return;
-    if (phase == PHASE_LOADING)
-        err_set(&e, ERR_BUSY, "the model is loading");
-    else
-        err_set(&e, ERR_DRAINING, "the server is shutting down");
-    reply_err(ex, &e);
-}
-
-static void check_media(struct exchange *ex)
-{
-    const char *type = header(ex->conn, "Content-Type");
-    const char *coding = header(ex->conn, "Content-Encoding");
-    if (type && strncasecmp(type, "multipart/", 10) == 0)
-        refuse(ex, HTTP_MEDIA, "multipart bodies are not taken here, send JSON");
-    else if (coding && *coding && strcasecmp(coding, "identity") != 0)
-        refuse(ex, HTTP_MEDIA, "compressed bodies are not taken, send the JSON as it is");
-}
-
-static void check_size(struct exchange *ex, uint64_t n)
-{
-    struct err e;
     uint64_t most = ex->srv->set->server_max_body;
-    if (n == UINT64_MAX || n <= most)
-        return;
-    err_set(&e, ERR_TOO_LARGE, "the body has %llu bytes, at most %llu are taken",
-            (unsigned long long)n, (unsigned long long)most);
-    reply_err(ex, &e);
-}
-
-/* What can be refused from the head alone, in this order; the first finding stands. */
-static void check_head(struct exchange *ex, const struct guard *g, const char *url,
-                       const char *method)
-{
-    struct conn *c = ex->conn;
-    if (c->uri_has_nul) {
-        refuse(ex, ERR_INVALID, "the path holds a NUL character");
-        return;
+    if (f->expects_continue && ex->http11) {
+        ex->close = true;
+        return send_reply(ex);
     }
-    find_route(ex, url, method_of(method));
-    if (!ex->reply.set && ex->route->needs != NEEDS_NOTHING)
-        check_key(ex);
-    if (!ex->reply.set)
-        check_phase(ex);
-    if (!ex->reply.set && ex->route->body)
-        check_media(ex);
-    if (!ex->reply.set)
-        check_size(ex, g->length);
+    if (f->sized && f->length > SWALLOW_FACTOR * most)
+        refusal_now(ex->conn, ERR_TOO_LARGE, NULL);
+    return MHD_YES;
 }
 
 static enum MHD_Result begin(struct conn *c, const char *url, const char *method,
                              const char *version, void **ctx)
 {
     struct exchange *ex = mem_zalloc(sizeof(*ex));
-    struct guard g;
-    struct err e;
     *ctx = ex;
     c->ex = ex;
-    c->request_seen = false;
+    c->n_begun++;
+    CHECK(c->n_begun <= c->framing.n_heads); /* the library read what the gate has not seen */
     ex->srv = c->loop->srv;
     ex->service = ex->srv->service[0];
     ex->conn = c;
-    ex->held = (struct ledger_hold){.ledger = ex->srv->ledger, .key = LEDGER_NOBODY};
     ex->start_ns = clock_ns();
     ex->http11 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     ex->head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     ex->method_label = method_label(method_of(method));
     snprintf(ex->path, sizeof(ex->path), "%s", url);
-    ex->anthropic = header(c, "anthropic-version") != NULL;
+    ex->anthropic = header_value(c, "anthropic-version").ptr != NULL;
     set_request_id(ex);
     loop_timer(c, TIMER_BODY);
 
-    guard_init(&g);
-    MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, visit_header, &g);
-    MHD_get_connection_values_n(c->mhd, MHD_GET_ARGUMENT_KIND, visit_argument, &g);
-    if (guard_check(&g, version, &e)) {
-        ex->close = true;
-        reply_problem(ex, HTTP_FRAMING, &e);
-        return send_reply(ex);
-    }
-    if (g.n_bytes + strlen(url) > HEAD_MAX_BYTES) {
-        err_set(&e, ERR_INVALID, "path and headers take %zu bytes, at most %d are allowed",
-                g.n_bytes + strlen(url), HEAD_MAX_BYTES);
-        ex->close = true;
-        reply_problem(ex, HTTP_HEAD, &e);
-        return send_reply(ex);
-    }
-    ex->n_announced = g.length;
-    check_head(ex, &g, url, method);
-    /* Many clients read no answer before they have sent all, and closing on them loses it: the body is
-     * read to its end, and the connection lives on. One that is far too large, or that waits for
-     * 100 Continue, is answered before it comes. */
-    uint64_t most = ex->srv->set->server_max_body;
-    bool sized = g.length != UINT64_MAX, large = sized && g.length > SWALLOW_FACTOR * most;
-    if (ex->reply.set && (g.chunked || sized) && (large || g.expects_continue)) {
-        ex->close = true;
-        return send_reply(ex);
-    }
-    return MHD_YES;
+    const struct body_framing f = header_framing(c);
+    admit(ex, url, method, &f);
+    return ex->reply.set && (f.sized || f.chunked) ? refuse_with_body(ex, &f) : MHD_YES;
 }
 
 /* ---- body ---- */
@@ -366,20 +220,19 @@ static enum MHD_Result take_body(struct exchange *ex, const char *data, size_t n
     if (!ex->reply.set && ex->body.len + n > most) {
         struct err e;
         ex->n_swallowed = ex->body.len;
-        body_release(ex);
+        buf_release(&ex->body);
         err_set(&e, ERR_TOO_LARGE, "the body has more than %llu bytes, the most that are taken",
                 (unsigned long long)most);
         reply_err(ex, &e);
     }
     if (!ex->reply.set) {
-        struct err e;
-        ex->n_swallowed = ex->body.len;
-        if (body_add(ex, data, n, &e) == OK)
-            return MHD_YES;
-        reply_err(ex, &e);
+        buf_add(&ex->body, data, n);
+        return MHD_YES;
     }
     ex->n_swallowed += n;
-    return ex->n_swallowed > SWALLOW_FACTOR * most ? MHD_NO : MHD_YES;
+    if (ex->n_swallowed > SWALLOW_FACTOR * most)
+        refusal_now(ex->conn, ERR_TOO_LARGE, NULL);
+    return MHD_YES;
 }
 
 /* ---- last call, and again after each resume ---- */
@@ -402,7 +255,7 @@ static enum MHD_Result start_job(struct exchange *ex)
     }
     ex->job->running = true;
     atomic_fetch_add_explicit(&ex->conn->loop->n_jobs, 1, memory_order_relaxed);
-    body_release(ex);
+    buf_release(&ex->body);
     if (ex->job->stream)
         return send_stream_head(ex);
     suspend(ex);
@@ -470,6 +323,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         return begin(info->socket_context, url, method, version, ctx);
+    }
+    if (ex->conn->deaf) {
+        bool more = *n_upload > 0;
+        *n_upload = 0;
+        return more ? MHD_YES : MHD_NO;
     }
     if (*n_upload) {
         enum MHD_Result result = take_body(ex, upload, *n_upload);
@@ -543,42 +401,32 @@ void http_pump(struct exchange *ex)
     loop_resume(ex->conn);
 }
 
+void http_pending(struct conn *c)
+{
+    if (c->ex)
+        http_pump(c->ex);
+    else
+        refusal_when_answered(c);
+}
+
 void http_hangup(struct conn *c)
 {
     if (!c->ex->gone)
         end_by_hangup(c->ex, "client_gone");
 }
 
-/* A canned answer straight to the socket: libmicrohttpd takes none outside its callbacks. */
-static void send_canned(int fd, int problem_id, const char *text)
+/* The time for a head or a body is over. */
+static void late(struct conn *c)
 {
-    struct buf body = {0}, out = {0};
     struct err e;
-    const struct problem *p = problem_find(problem_id);
-    err_set(&e, ERR_INVALID, "%s", text);
-    problem_add_json(&body, p, &e, "");
-    buf_printf(&out,
-               "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-               "%sConnection: close\r\n\r\n%s",
-               p->http, p->http == 408 ? "Request Timeout" : "Service Unavailable", body.len,
-               p->retry_after_s ? "Retry-After: 1\r\n" : "", body.ptr);
-    if (send(fd, out.ptr, out.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        log_debug("a canned answer was not taken");
-    buf_release(&body);
-    buf_release(&out);
-}
-
-void http_refuse(int fd)
-{
-    enum { MOST_READS = 16 };
-    char unread[4096];
-    send_canned(fd, HTTP_CONNECTIONS, "too many connections are open");
-    shutdown(fd, SHUT_WR);
-    /* Unread bytes would turn the close into a reset that can overtake the answer; a client that goes
-     * on sending may not hold the loop. */
-    for (int i = 0; i < MOST_READS && recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++)
-        continue;
-    close(fd);
+    if (c->deaf || (!c->ex && framing_idle(&c->framing))) {
+        refusal_end(c);
+        return;
+    }
+    err_set(&e, ERR_INVALID, "the request took too long to arrive");
+    refusal_now(c, HTTP_SLOW_REQUEST, &e);
+    if (c->ex)
+        c->ex->end = "deadline";
 }
 
 void http_expired(struct conn *c, enum timer_kind kind)
@@ -587,12 +435,7 @@ void http_expired(struct conn *c, enum timer_kind kind)
     switch (kind) {
     case TIMER_HEAD:
     case TIMER_BODY:
-        if (ex)
-            ex->end = "deadline";
-        if (kind == TIMER_BODY || c->request_seen)
-            send_canned(c->fd, HTTP_SLOW_REQUEST, "the request took too long to arrive");
-        shutdown(c->fd, SHUT_RDWR);
-        c->loop->run_mhd = true;
+        late(c);
         break;
     case TIMER_IDLE:
         shutdown(c->fd, SHUT_RDWR);
@@ -651,7 +494,11 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
     exchange_release(ex);
     mem_free(ex);
     c->ex = NULL;
-    loop_timer(c, TIMER_IDLE);
+    c->n_completed++;
+    if (c->framing.why)
+        loop_pend(c);
+    if (!c->deaf)
+        loop_timer(c, framing_idle(&c->framing) ? TIMER_IDLE : TIMER_HEAD);
 }
 
 static void set_ip(struct conn *c)
@@ -678,7 +525,7 @@ static void conn_started(struct loop *l, struct MHD_Connection *mhd, void **cont
         c->next->prev = c;
     l->conns = c;
     set_ip(c);
-    ledger_add(&l->held, LEDGER_CONNECTIONS, CONNECTION_BYTES);
+    gate_add(c);
     atomic_fetch_add_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
     loop_timer(c, TIMER_HEAD);
 }
@@ -686,6 +533,7 @@ static void conn_started(struct loop *l, struct MHD_Connection *mhd, void **cont
 static void conn_closed(struct loop *l, struct conn *c)
 {
     timer_stop(&c->timer);
+    gate_remove(c);
     for (struct conn **p = &l->pending; *p; p = &(*p)->next_pending) {
         if (*p == c) {
             *p = c->next_pending;
@@ -699,7 +547,6 @@ static void conn_closed(struct loop *l, struct conn *c)
     if (c->next)
         c->next->prev = c->prev;
     mem_free(c);
-    ledger_give(&l->held, LEDGER_CONNECTIONS, CONNECTION_BYTES);
     atomic_fetch_sub_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
 }
 
@@ -711,18 +558,6 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         conn_started(l, mhd, context);
     else if (*context)
         conn_closed(l, *context);
-}
-
-/* Called when the request line is complete: the head's deadline starts. */
-static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *mhd)
-{
-    (void)cls;
-    struct conn *c =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    c->request_seen = true;
-    c->uri_has_nul = strstr(uri, "%00") != NULL;
-    loop_timer(c, TIMER_HEAD);
-    return NULL;
 }
 
 static void on_log(void *cls, const char *format, va_list args)
@@ -748,7 +583,7 @@ enum status http_start_daemon(struct loop *l, struct err *e)
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)set->server_max_connections + SPARE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
         idle_s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, l, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, l, MHD_OPTION_END);
+        on_connection, l, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!l->mhd)
         return err_set(e, ERR_IO, "cannot start libmicrohttpd");
     l->mhd_fd = MHD_get_daemon_info(l->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;

@@ -18,7 +18,7 @@ void http_hangup(struct conn *c);
 void http_expired(struct conn *c, enum timer_kind kind);
 /* Ends the request with a "shutting down" error. */
 void http_abort(struct exchange *ex);
-/* Refuses a freshly accepted socket with 503 and closes it. */
-void http_refuse(int fd);
+/* Of a connection that loop_pend was called for. */
+void http_pending(struct conn *c);
 
 #endif

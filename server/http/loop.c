@@ -16,10 +16,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "config/ledger.h"
 #include "server/exchange.h"
+#include "server/http/gate.h"
 #include "server/http/http.h"
-#include "server/limits.h"
+#include "server/http/refusal.h"
 #include "server/api/job.h"
 #include "server/server.h"
 
@@ -120,7 +120,7 @@ static bool refuse_one(struct loop *l)
     l->spare_fd = -1;
     int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
-        http_refuse(fd);
+        refusal_of_socket(fd);
     open_spare(l);
     return fd >= 0;
 }
@@ -134,22 +134,9 @@ static void watch_listen(struct loop *l, bool on)
     epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->listen_fd, &ev);
 }
 
-/* Asked before a connection is made, so that it can be refused with an answer; counted when libmicrohttpd
- * has made it. */
-static bool has_room(struct loop *l)
-{
-    const struct server *srv = l->srv;
-    if (atomic_load_explicit(&srv->n_connections, memory_order_relaxed) >=
-        srv->set->server_max_connections)
-        return false;
-    struct ledger_hold one = {.ledger = srv->ledger, .key = LEDGER_NOBODY};
-    enum status status = ledger_take(&one, LEDGER_CONNECTIONS, CONNECTION_BYTES, NULL);
-    ledger_drop(&one);
-    return status == OK;
-}
-
 static void accept_all(struct loop *l)
 {
+    struct server *srv = l->srv;
     open_spare(l);
     for (int i = 0; i < ACCEPT_BURST; i++) {
         struct sockaddr_storage addr;
@@ -164,8 +151,9 @@ static void accept_all(struct loop *l)
         }
         if (fd < 0)
             return;
-        if (!has_room(l))
-            http_refuse(fd);
+        if (atomic_load_explicit(&srv->n_connections, memory_order_relaxed) >=
+            srv->set->server_max_connections)
+            refusal_of_socket(fd);
         else
             MHD_add_connection(l->mhd, fd, (struct sockaddr *)&addr, n);
         l->run_mhd = true;
@@ -230,14 +218,15 @@ static void pump_pending(struct loop *l)
     while (l->pending) {
         struct conn *c = l->pending;
         l->pending = c->next_pending;
-        if (c->ex)
-            http_pump(c->ex);
+        http_pending(c);
     }
 }
 
 static void on_conn(struct conn *c, uint32_t events)
 {
-    if (!c->ex || !c->ex->suspended)
+    if (c->deaf)
+        refusal_discard(c);
+    if (c->deaf || !c->ex || !c->ex->suspended)
         return;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         http_hangup(c);
@@ -304,7 +293,8 @@ static void drain(struct loop *l)
     stop_accepting(l);
     for (struct conn *c = l->conns; c; c = c->next) {
         int n_unread = 0;
-        if (!c->ex && !c->request_seen && ioctl(c->fd, FIONREAD, &n_unread) == 0 && n_unread == 0)
+        bool between = !c->ex && framing_idle(&c->framing) && c->n_completed == c->n_begun;
+        if (between && !c->deaf && ioctl(c->fd, FIONREAD, &n_unread) == 0 && n_unread == 0)
             shutdown(c->fd, SHUT_RDWR);
     }
     l->run_mhd = true;
@@ -317,9 +307,12 @@ static void stop(struct loop *l)
     if (!l->told_to_stop) {
         l->told_to_stop = true;
         l->kill_ns = now + STOP_GRACE_MS * NS_PER_MS;
-        for (struct conn *c = l->conns; c; c = c->next)
-            if (c->ex)
+        for (struct conn *c = l->conns; c; c = c->next) {
+            if (c->deaf)
+                refusal_end(c);
+            else if (c->ex)
                 http_abort(c->ex);
+        }
     } else if (now >= l->kill_ns) {
         l->kill_ns = now + STOP_GRACE_MS * NS_PER_MS;
         for (struct conn *c = l->conns; c; c = c->next)
@@ -353,6 +346,7 @@ static void turn(struct loop *l)
 static void loop_main(void *arg)
 {
     struct loop *l = arg;
+    gate_enter(l);
     while (!atomic_load_explicit(&l->stopping, memory_order_acquire) || l->conns || l->to_pump)
         turn(l);
     stop_accepting(l);
@@ -387,7 +381,6 @@ enum status loop_new(struct server *srv, int listen_fd, struct loop **out, struc
     struct loop *l = mem_zalloc(sizeof(*l));
     *out = l;
     l->srv = srv;
-    l->held = (struct ledger_hold){.ledger = srv->ledger, .key = LEDGER_NOBODY};
     l->listen_fd = listen_fd;
     l->accepting = true;
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -427,6 +420,7 @@ void loop_free(struct loop *l)
         request_unref(r);
     }
     http_stop_daemon(l);
+    gate_release(l);
     close_fd(l->listen_fd);
     close_fd(l->event_fd);
     close_fd(l->epoll_fd);

@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/ledger.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "scheduler/request.h"
+#include "server/http/framing.h"
 #include "server/http/timers.h"
 
 struct MHD_Connection;
@@ -38,12 +38,14 @@ struct conn {
     struct MHD_Connection *mhd; /* borrows; ends with the CLOSED notification */
     struct exchange *ex; /* the request in progress, NULL between two */
     struct conn *prev, *next; /* all connections of the loop */
-    struct conn *next_pending; /* streams whose head has just gone out */
+    struct conn *next_pending; /* of those that loop_pend was called for */
     struct timer timer; /* of the phase it is in */
     int fd;
-    bool request_seen; /* a request line was read, its head is not complete yet */
-    bool uri_has_nul; /* %00 in the request line */
+    bool deaf; /* answered past libmicrohttpd: what comes is discarded, see refusal.h */
+    bool ended; /* and the other side is done */
+    uint32_t n_begun, n_completed; /* requests that libmicrohttpd read, and that are over */
     char ip[46];
+    struct framing framing; /* what was read, see gate.h */
 };
 
 /* Phases with a deadline; a list of timers each. */
@@ -61,6 +63,8 @@ struct loop {
     struct request *to_pump; /* taken from woken, oldest first */
     struct conn *pending;
     struct conn *conns;
+    struct conn **by_fd; /* owns [n_by_fd]; see gate.h */
+    size_t n_by_fd;
     atomic_uint n_conns;
     atomic_uint n_jobs; /* requests being answered */
     atomic_bool draining, stopping;
@@ -70,7 +74,6 @@ struct loop {
     bool run_mhd; /* the daemon has work that its epoll does not show */
     struct timer_list timers[N_TIMERS];
     struct buf out; /* scratch: events being formatted */
-    struct ledger_hold held; /* memory of its connections */
 };
 
 /* Takes over listen_fd, also when it fails. */
@@ -92,6 +95,6 @@ void loop_timer(struct conn *c, enum timer_kind kind); /* (re)starts the connect
 void loop_watch(struct conn *c);
 /* Stops watching, hands the connection back to libmicrohttpd. */
 void loop_resume(struct conn *c);
-void loop_pend(struct conn *c); /* stream.c pumps it at the end of this turn */
+void loop_pend(struct conn *c); /* http_pending is called at the end of this turn */
 
 #endif

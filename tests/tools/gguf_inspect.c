@@ -6,12 +6,11 @@
 int main(int argc, char **argv)
 {
     struct err e;
-    bool servable;
     if (argc != 2) {
         fprintf(stderr, "usage: gguf_inspect FILE\n");
         return 2;
     }
-    if (engine_inspect(argv[1], stdout, &servable, &e)) {
+    if (engine_inspect(argv[1], stdout, &e)) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

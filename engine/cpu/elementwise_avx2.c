@@ -1,0 +1,244 @@
+/* AVX2: quantising activations, RMSNorm, SwiGLU, sums; and the table of the level. */
+#include "engine/cpu/levels_avx2.h"
+
+#include <math.h>
+
+#include "engine/cpu/simd_avx2.h"
+
+/* ---- quantising ---- */
+
+INLINE __m256i magnitude(__m256 v)
+{
+    return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+}
+
+/* Largest magnitude of 8 lanes of non-negative float bits: compared as integers, so NaN wins. */
+INLINE float top8(__m256i v)
+{
+    __m128i a = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(a));
+}
+
+INLINE int isum8(__m256i v)
+{
+    __m128i a = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1));
+    return _mm_cvtsi128_si32(a);
+}
+
+/* Largest magnitude of each of four vectors, as the four lanes of the result. */
+INLINE __m128 top_of_four(const __m256 v[4])
+{
+    __m128i t[4];
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        __m256i m = magnitude(v[g]);
+        t[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    }
+    __m128i a = _mm_max_epi32(_mm_unpacklo_epi32(t[0], t[1]), _mm_unpackhi_epi32(t[0], t[1]));
+    __m128i b = _mm_max_epi32(_mm_unpacklo_epi32(t[2], t[3]), _mm_unpackhi_epi32(t[2], t[3]));
+    return _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
+}
+
+static void quantise_i8(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i8 *a = (struct act_i8 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        __m256 v[4];
+        __m256i q[4];
+        float inverse[4];
+        UNROLL for (int g = 0; g < 4; g++) v[g] = _mm256_loadu_ps(x + 8 * g);
+        __m128 tops = top_of_four(v);
+        __m128i m = _mm_castps_si128(tops);
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+        __m128 top = _mm_castsi128_ps(m);
+        a->d = _mm_cvtss_f32(top) * (1 / (127.0f * ACT_I8_RATIO));
+        __m128 some = _mm_cmpgt_ps(tops, _mm_setzero_ps());
+        __m128 ratio = _mm_and_ps(
+            some, _mm_ceil_ps(_mm_mul_ps(_mm_div_ps(tops, top), _mm_set1_ps(ACT_I8_RATIO))));
+        _mm_storeu_ps(inverse, _mm_and_ps(some, _mm_div_ps(_mm_set1_ps(127.0f * ACT_I8_RATIO),
+                                                           _mm_mul_ps(ratio, top))));
+        __m128i r = _mm_cvtps_epi32(ratio);
+        _mm_storeu_si128((__m128i *)a->ratio, _mm_or_si128(r, _mm_slli_epi32(r, 16)));
+        UNROLL for (int g = 0; g < 4; g++) q[g] =
+            _mm256_cvtps_epi32(_mm256_mul_ps(v[g], _mm256_set1_ps(inverse[g])));
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256i s = _mm256_add_epi32(
+                _mm256_mullo_epi32(q[2 * h], _mm256_set1_epi32(a->ratio[2 * h][0])),
+                _mm256_mullo_epi32(q[2 * h + 1], _mm256_set1_epi32(a->ratio[2 * h + 1][0])));
+            a->sum[h] = a->d * (float)isum8(s);
+        }
+        __m256i w0 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
+        __m256i w1 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
+        _mm256_storeu_si256((__m256i *)a->q,
+                            _mm256_permute4x64_epi64(_mm256_packs_epi16(w0, w1), 0xd8));
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void quantise_i16(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i16 *a = (struct act_i16 *)out;
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        __m256 v[4];
+        __m256i m = _mm256_setzero_si256();
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            v[i] = _mm256_loadu_ps(x + 8 * i);
+            m = _mm256_max_epi32(m, magnitude(v[i]));
+        }
+        float top = top8(m);
+        __m256 inverse = _mm256_set1_ps(top > 0 ? 32767.0f / top : 0);
+        a->d = top * (1 / 32767.0f);
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h], inverse));
+            __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h + 1], inverse));
+            a->sum[h] = a->d * (float)isum8(_mm256_add_epi32(i0, i1));
+            __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
+            _mm256_storeu_si256((__m256i *)(a->q + 16 * h), _mm256_shuffle_epi8(w, order));
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void quantise_f32(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_f32 *a = (struct act_f32 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256 v0 = _mm256_loadu_ps(x + 16 * h), v1 = _mm256_loadu_ps(x + 16 * h + 8);
+            _mm256_storeu_ps(a->x + 16 * h, v0);
+            _mm256_storeu_ps(a->x + 16 * h + 8, v1);
+            a->sum[h] = hsum8(_mm256_add_ps(v0, v1));
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+/* ---- norms and gates ---- */
+
+static void rms_norm(const float *x, const float *weight, float eps, uint32_t n, float *out)
+{
+    __m256 s0 = _mm256_setzero_ps(), s1 = s0;
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 v0 = _mm256_loadu_ps(x + i), v1 = _mm256_loadu_ps(x + i + 8);
+        s0 = _mm256_fmadd_ps(v0, v0, s0);
+        s1 = _mm256_fmadd_ps(v1, v1, s1);
+    }
+    float sum = hsum8(_mm256_add_ps(s0, s1));
+    for (; i < n; i++)
+        sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    __m256 s = _mm256_set1_ps(scale);
+    for (i = 0; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), s),
+                                                _mm256_loadu_ps(weight + i)));
+    for (; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+static void swiglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        __m256 g = _mm256_loadu_ps(gate + i);
+        __m256 e = exp8(_mm256_sub_ps(_mm256_setzero_ps(), g));
+        __m256 s = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1), e));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(s, _mm256_loadu_ps(up + i)));
+    }
+}
+
+static void geglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        __m256 g = _mm256_loadu_ps(gate + i);
+        __m256 y = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
+        y = _mm256_fmadd_ps(y, _mm256_set1_ps(GELU_CUBIC), g);
+        __m256 e = exp8(_mm256_mul_ps(y, _mm256_set1_ps(-GELU_SLOPE)));
+        __m256 s = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1), e));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(s, _mm256_loadu_ps(up + i)));
+    }
+}
+
+static void add(float *x, const float *y, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(x + i, _mm256_add_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    for (; i < n; i++)
+        x[i] += y[i];
+}
+
+/* ---- rotation and the KV cache ---- */
+
+/* One pair as the vector code rounds it: FMA of one product onto the other. */
+INLINE void rotate(float *a, float *b, float c, float s, float scale)
+{
+    float x0 = *a, x1 = *b;
+    *a = fmaf(x0, c, -(x1 * s)) * scale;
+    *b = fmaf(x1, c, x0 * s) * scale;
+}
+
+static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+                 float scale)
+{
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    const __m256 k = _mm256_set1_ps(scale);
+    const uint32_t half = rope_dims / 2;
+    const float *cosine = cos_sin, *sine = cos_sin + half;
+    uint32_t i = 0;
+    if (neox) {
+        for (; i + 8 <= half; i += 8) {
+            __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + half + i);
+            __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i);
+            _mm256_storeu_ps(x + i, _mm256_mul_ps(k, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s))));
+            _mm256_storeu_ps(x + half + i,
+                             _mm256_mul_ps(k, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s))));
+        }
+    } else {
+        for (; i + 4 <= half; i += 4) {
+            __m256 c =
+                _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cosine + i)), twice);
+            __m256 s =
+                _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sine + i)), twice);
+            __m256 v = _mm256_loadu_ps(x + 2 * i);
+            __m256 cross = _mm256_mul_ps(_mm256_permute_ps(v, 0xb1), s);
+            _mm256_storeu_ps(x + 2 * i, _mm256_mul_ps(k, _mm256_fmaddsub_ps(v, c, cross)));
+        }
+    }
+    for (; i < half; i++) {
+        if (neox)
+            rotate(x + i, x + half + i, cosine[i], sine[i], scale);
+        else
+            rotate(x + 2 * i, x + 2 * i + 1, cosine[i], sine[i], scale);
+    }
+    for (i = rope_dims; i < head_dim; i++)
+        x[i] *= scale;
+}
+
+const struct kernels *kernels_avx2(void)
+{
+    static const struct kernels level = {
+        .name = "avx2",
+        .matmul = matmul_avx2,
+        .quantise = {quantise_i8, quantise_i16, quantise_f32},
+        .rms_norm = rms_norm,
+        .swiglu = swiglu,
+        .geglu = geglu,
+        .add = add,
+        .rope = rope,
+        .kv_store = kv_store_avx2,
+        .kv_rotate = kv_rotate_avx2,
+        .attend = attend_avx2,
+    };
+    return &level;
+}

@@ -1,0 +1,256 @@
+/* Plain C kernels: the oracle that every other level is tested against, and the level for machines
+ * without AVX2. Written for clarity; no intrinsics. Called by workers through struct kernels. */
+#include "engine/cpu/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "config/settings.h"
+#include "engine/cpu/attention_c.h"
+#include "engine/model/quant.h"
+
+const size_t act_block_bytes[ACT_FORMS] = {sizeof(struct act_i8), sizeof(struct act_i16),
+                                           sizeof(struct act_f32)};
+
+enum act_form kernels_form(enum pack_kind kind, int activations_setting)
+{
+    if (kind >= PACK_F32 || activations_setting == SET_ACT_F32)
+        return ACT_F32;
+    if (activations_setting == SET_ACT_INT16 || kind > PACK_N4_K16)
+        return ACT_I16;
+    return ACT_I8;
+}
+
+/* Place of input k (0..3 of each four) in act_i16.q. */
+static int i16_place(int k)
+{
+    static const int place[4] = {0, 2, 1, 3};
+    return (k & ~3) | place[k & 3];
+}
+
+/* ---- activations ---- */
+
+static int round_clamped(float x, int limit)
+{
+    /* NaN and infinities end as 0 here; the block's scale carries them. */
+    if (!(fabsf(x) <= (float)limit))
+        return x > 0 ? limit : x < 0 ? -limit : 0;
+    return (int)lrintf(x);
+}
+
+/* Largest magnitude; NaN when any is NaN. */
+static float largest(const float *x, int n)
+{
+    float m = 0;
+    for (int i = 0; i < n; i++) {
+        if (isnan(x[i]))
+            return x[i];
+        if (fabsf(x[i]) > m)
+            m = fabsf(x[i]);
+    }
+    return m;
+}
+
+static void c_quantise_i8(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i8 *a = (struct act_i8 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        float top = largest(x, PACK_BLOCK);
+        int sum[2] = {0, 0};
+        a->d = top * (1 / (127.0f * ACT_I8_RATIO));
+        for (int g = 0; g < 4; g++) {
+            float share = largest(x + 8 * g, 8) / top;
+            int ratio = share > 0 ? (int)ceilf(share * ACT_I8_RATIO) : 0;
+            float inverse = ratio > 0 ? (127.0f * ACT_I8_RATIO) / ((float)ratio * top) : 0;
+            a->ratio[g][0] = a->ratio[g][1] = (int16_t)ratio;
+            for (int i = 8 * g; i < 8 * g + 8; i++) {
+                a->q[i] = (int8_t)round_clamped(x[i] * inverse, 127);
+                sum[g / 2] += a->q[i] * ratio;
+            }
+        }
+        a->sum[0] = a->d * (float)sum[0];
+        a->sum[1] = a->d * (float)sum[1];
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void c_quantise_i16(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_i16 *a = (struct act_i16 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        float top = largest(x, PACK_BLOCK);
+        float inverse = top > 0 ? 32767.0f / top : 0;
+        int sum[2] = {0, 0};
+        for (int i = 0; i < PACK_BLOCK; i++) {
+            int q = round_clamped(x[i] * inverse, 32767);
+            a->q[i16_place(i)] = (int16_t)q;
+            sum[i / 16] += q;
+        }
+        a->d = top * (1 / 32767.0f);
+        for (int h = 0; h < 2; h++)
+            a->sum[h] = a->d * (float)sum[h];
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+static void c_quantise_f32(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_f32 *a = (struct act_f32 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        memcpy(a->x, x, sizeof a->x);
+        for (int h = 0; h < 2; h++) {
+            a->sum[h] = 0;
+            for (int i = 0; i < 16; i++)
+                a->sum[h] += x[16 * h + i];
+        }
+        a->sum_all = a->sum[0] + a->sum[1];
+    }
+}
+
+/* ---- matrix products ---- */
+
+/* Half h of block a as floats and its scale and sum, whatever the form. */
+static void act_half(enum act_form form, const uint8_t *block, int h, float x[16], float *d,
+                     float *sum)
+{
+    for (int i = 0; i < 16; i++) {
+        if (form == ACT_I8) {
+            const struct act_i8 *a = (const struct act_i8 *)block;
+            x[i] = (float)(a->q[16 * h + i] * a->ratio[2 * h + i / 8][0]);
+        } else if (form == ACT_I16)
+            x[i] = ((const struct act_i16 *)block)->q[i16_place(16 * h + i)];
+        else
+            x[i] = ((const struct act_f32 *)block)->x[16 * h + i];
+    }
+    if (form == ACT_I8) {
+        *d = ((const struct act_i8 *)block)->d;
+        *sum = ((const struct act_i8 *)block)->sum[h];
+    } else if (form == ACT_I16) {
+        *d = ((const struct act_i16 *)block)->d;
+        *sum = ((const struct act_i16 *)block)->sum[h];
+    } else {
+        *d = 1;
+        *sum = ((const struct act_f32 *)block)->sum[h];
+    }
+}
+
+static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *group,
+                     uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
+                     uint32_t n_tokens, float *out, size_t out_stride)
+{
+    float q[8][32], d[2][8], m[2][8], x[16], dx, sum;
+    for (uint32_t t = 0; t < n_tokens; t++)
+        memset(out + t * out_stride, 0, PACK_ROWS * sizeof *out);
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        packed_block(kind, group, b, q, d, m);
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            const uint8_t *block = act + t * act_stride_bytes + b * act_block_bytes[form];
+            for (int h = 0; h < 2; h++) {
+                act_half(form, block, h, x, &dx, &sum);
+                for (int r = 0; r < PACK_ROWS; r++) {
+                    float dot = 0;
+                    for (int i = 0; i < 16; i++)
+                        dot += q[r][16 * h + i] * x[i];
+                    out[t * out_stride + (size_t)r] += dot * dx * d[h][r] + sum * m[h][r];
+                }
+            }
+        }
+    }
+}
+
+#define MATMUL(kind, form)                                                                         \
+    static void c_matmul_##kind##_##form(const uint8_t *groups, size_t group_bytes,                \
+                                         uint32_t n_groups, uint32_t n_blocks, const uint8_t *act, \
+                                         size_t act_stride_bytes, uint32_t n_tokens, float *out,   \
+                                         size_t out_stride)                                        \
+    {                                                                                              \
+        for (uint32_t g = 0; g < n_groups; g++)                                                    \
+            c_matmul(kind, form, groups + g * group_bytes, n_blocks, act, act_stride_bytes,        \
+                     n_tokens, out + (size_t)PACK_ROWS * g, out_stride);                           \
+    }
+#define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+MATMUL_N4(PACK_N4)
+MATMUL_N4(PACK_N4_M)
+MATMUL_N4(PACK_N4_K)
+MATMUL_N4(PACK_N4_K16)
+MATMUL_I8(PACK_I8)
+MATMUL_I8(PACK_I8_M)
+MATMUL_I8(PACK_I8_K)
+MATMUL_I8(PACK_I8_K16)
+MATMUL(PACK_F32, ACT_F32)
+MATMUL(PACK_F16, ACT_F32)
+MATMUL(PACK_BF16, ACT_F32)
+
+/* ---- elementwise ---- */
+
+static void c_rms_norm(const float *x, const float *weight, float eps, uint32_t n, float *out)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+static void c_swiglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+}
+
+/* 0.5 (1 + tanh(y)) = sigmoid(2 y). */
+static void c_geglu(const float *gate, const float *up, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float g = gate[i];
+        out[i] = g / (1 + expf(-GELU_SLOPE * (g + GELU_CUBIC * g * g * g))) * up[i];
+    }
+}
+
+static void c_add(float *x, const float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+                   float scale)
+{
+    uint32_t half = rope_dims / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        float *a = neox ? x + i : x + 2 * i, *b = neox ? x + i + half : x + 2 * i + 1;
+        float c = cos_sin[i], s = cos_sin[half + i], x0 = *a, x1 = *b;
+        *a = (x0 * c - x1 * s) * scale;
+        *b = (x1 * c + x0 * s) * scale;
+    }
+    for (uint32_t i = rope_dims; i < head_dim; i++)
+        x[i] *= scale;
+}
+
+#define ROW_N4(kind)                                                                               \
+    [kind] = {c_matmul_##kind##_ACT_I8, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
+#define ROW_I8(kind) [kind] = {NULL, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
+#define ROW_FLOAT(kind) [kind] = {NULL, NULL, c_matmul_##kind##_ACT_F32}
+
+static kernel_matmul *const matmul_c[PACK_KINDS][ACT_FORMS] = {
+    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
+    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
+    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+};
+
+const struct kernels kernels_c = {
+    .name = "c",
+    .matmul = matmul_c,
+    .quantise = {c_quantise_i8, c_quantise_i16, c_quantise_f32},
+    .rms_norm = c_rms_norm,
+    .swiglu = c_swiglu,
+    .geglu = c_geglu,
+    .add = c_add,
+    .rope = c_rope,
+    .kv_store = c_kv_store,
+    .kv_rotate = c_kv_rotate,
+    .attend = c_attend,
+};

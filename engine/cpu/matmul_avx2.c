@@ -1,0 +1,390 @@
+/* Matrix products for AVX2: 8-row groups (packed.h) times 1..n tokens.
+ *
+ * 8 rows lie in the 8 lanes of an accumulator and the inputs of a token are broadcast to all lanes, so
+ * there are no horizontal sums. A tile is 2 groups (or 1) x 4, 2 or 1 tokens: groups share broadcasts,
+ * tokens share unpacked weights; every tile runs the same roundings per output. 4-bit weights with
+ * 8-bit activations: two maddubs are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the
+ * scale of those 8 inputs. 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and
+ * maddubs, and exact. */
+#include "engine/cpu/levels_avx2.h"
+
+#include <string.h>
+
+#include "engine/cpu/simd_avx2.h"
+
+INLINE __m256i broadcast4(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm256_set1_epi32(v);
+}
+
+INLINE __m256 load_half8(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 load_code8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256i load_bytes(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* What a kind has, as compile-time constants. */
+#define IS_N4(kind) ((kind) <= PACK_N4_K16)
+#define HAS_HALVES(kind) ((kind) == PACK_N4_K16 || (kind) == PACK_I8_K16)
+#define HAS_MIN(kind) ((kind) != PACK_I8 && (kind) != PACK_I8_K16)
+#define UNIT_BLOCKS(kind)                                                                          \
+    ((kind) == PACK_N4_K || (kind) == PACK_N4_K16 || (kind) == PACK_I8_K || (kind) == PACK_I8_K16  \
+         ? 8u                                                                                      \
+         : 1u)
+#define BLOCK_HEAD(kind)                                                                           \
+    ((kind) == PACK_N4_M || (kind) == PACK_I8_M || (kind) == PACK_N4_K16 ? 32u : 16u)
+#define BLOCK_BYTES(kind) (BLOCK_HEAD(kind) + (IS_N4(kind) ? 128u : 256u))
+#define UNIT_BYTES(kind) (UNIT_BLOCKS(kind) == 8 ? 32 + 8 * BLOCK_BYTES(kind) : BLOCK_BYTES(kind))
+
+struct scales {
+    __m256 d[2], m[2]; /* [1] only where HAS_HALVES, m only where HAS_MIN */
+};
+
+INLINE struct scales load_scales(int kind, const uint8_t *unit, const uint8_t *block)
+{
+    struct scales s;
+    s.d[0] = s.d[1] = s.m[0] = s.m[1] = _mm256_setzero_ps();
+    if (UNIT_BLOCKS(kind) == 1) {
+        s.d[0] = load_half8(block);
+        if (kind == PACK_N4)
+            s.m[0] = _mm256_mul_ps(s.d[0], _mm256_set1_ps(-8));
+        else if (HAS_MIN(kind))
+            s.m[0] = load_half8(block + 16);
+        return s;
+    }
+    __m256 d = load_half8(unit);
+    s.d[0] = _mm256_mul_ps(d, load_code8(block));
+    if (HAS_HALVES(kind))
+        s.d[1] = _mm256_mul_ps(d, load_code8(block + 8));
+    if (HAS_MIN(kind)) {
+        __m256 m = _mm256_xor_ps(load_half8(unit + 16), _mm256_set1_ps(-0.0f));
+        s.m[0] = _mm256_mul_ps(m, load_code8(block + (HAS_HALVES(kind) ? 16 : 8)));
+        if (HAS_HALVES(kind))
+            s.m[1] = _mm256_mul_ps(m, load_code8(block + 24));
+    }
+    return s;
+}
+
+/* acc += mins times the sums of a block. */
+INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float *sum,
+                       const float *sum_all)
+{
+    if (!HAS_MIN(kind))
+        return acc;
+    if (!HAS_HALVES(kind))
+        return _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum_all), acc);
+    acc = _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum), acc);
+    return _mm256_fmadd_ps(s->m[1], _mm256_broadcast_ss(sum + 1), acc);
+}
+
+/* ---- integer activations ---- */
+
+/* A step: 8 inputs of 8-bit activations, 4 of 16-bit ones. */
+#define N_STEPS(form) ((form) == ACT_I8 ? 4 : 8)
+
+/* The step's weights of all rows: four inputs a vector as bytes (8-bit activations), or the inputs of
+ * even place and those of odd place as 16-bit values. */
+INLINE void load_step(int kind, int form, const uint8_t *payload, int step, __m256i w[2])
+{
+    if (form == ACT_I8) {
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            __m256i raw = load_bytes(payload + 32 * ((2 * step + i) % 4));
+            if (step >= 2)
+                raw = _mm256_srli_epi16(raw, 4);
+            w[i] = _mm256_and_si256(raw, _mm256_set1_epi8(15));
+        }
+        return;
+    }
+    __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? step % 4 : step));
+    if (IS_N4(kind)) {
+        if (step >= 4)
+            raw = _mm256_srli_epi16(raw, 4);
+        w[0] = _mm256_and_si256(raw, _mm256_set1_epi16(15));
+        w[1] = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
+    } else {
+        w[0] = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
+        w[1] = _mm256_srai_epi16(raw, 8);
+    }
+}
+
+/* dot[g] of one token += the products of a step; the broadcasts serve all groups. */
+INLINE void add_step(int form, int ng, __m256i w[2][2], const uint8_t *block, int step,
+                     __m256i *dot, size_t dot_stride)
+{
+    if (form == ACT_I8) {
+        const struct act_i8 *a = (const struct act_i8 *)block;
+        __m256i x0 = broadcast4(a->q + 8 * step), x1 = broadcast4(a->q + 8 * step + 4);
+        __m256i ratio = broadcast4(a->ratio[step]);
+        UNROLL for (int g = 0; g < ng; g++)
+        {
+            __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(w[g][0], x0),
+                                           _mm256_maddubs_epi16(w[g][1], x1));
+            dot[g * dot_stride] =
+                _mm256_add_epi32(dot[g * dot_stride], _mm256_madd_epi16(sum, ratio));
+        }
+        return;
+    }
+    const struct act_i16 *a = (const struct act_i16 *)block;
+    __m256i x0 = broadcast4(a->q + 4 * step), x1 = broadcast4(a->q + 4 * step + 2);
+    UNROLL for (int g = 0; g < ng; g++)
+    {
+        __m256i sum =
+            _mm256_add_epi32(_mm256_madd_epi16(w[g][0], x0), _mm256_madd_epi16(w[g][1], x1));
+        dot[g * dot_stride] = _mm256_add_epi32(dot[g * dot_stride], sum);
+    }
+}
+
+INLINE float block_d(int form, const uint8_t *block)
+{
+    return form == ACT_I8 ? ((const struct act_i8 *)block)->d : ((const struct act_i16 *)block)->d;
+}
+
+INLINE const float *block_sums(int form, const uint8_t *block)
+{
+    return form == ACT_I8 ? ((const struct act_i8 *)block)->sum
+                          : ((const struct act_i16 *)block)->sum;
+}
+
+/* One block of 32 inputs, ng groups (group_bytes apart) x nt tokens. The integer sums are exact, so
+ * only the roundings at the end of a half or a block count, and those do not depend on ng or nt. */
+INLINE void block_int(int kind, int form, int ng, int nt, const uint8_t *unit, const uint8_t *block,
+                      size_t group_bytes, const uint8_t *act, size_t stride, __m256 acc[2][4])
+{
+    __m256i dot[2][4], w[2][2];
+    struct scales s[2];
+    /* The same place of the groups that come next: the hardware follows one stream, not two. */
+    UNROLL for (int i = 0; i < ng * 3; i++) _mm_prefetch(
+        (const char *)block + (size_t)(i / 3 + ng) * group_bytes + i % 3 * 64, _MM_HINT_T0);
+    UNROLL for (int i = 0; i < ng * nt; i++) dot[i / nt][i % nt] = _mm256_setzero_si256();
+    const int half = N_STEPS(form) / 2;
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        UNROLL for (int i = 0; i < half; i++)
+        {
+            int step = h * half + i;
+            UNROLL for (int g = 0; g < ng; g++)
+                load_step(kind, form, block + g * group_bytes + BLOCK_HEAD(kind), step, w[g]);
+            UNROLL for (int t = 0; t < nt; t++)
+                add_step(form, ng, w, act + (size_t)t * stride, step, &dot[0][t], 4);
+        }
+        if (h == 0 && !HAS_HALVES(kind))
+            continue;
+        UNROLL for (int g = 0; g < ng; g++) s[g] =
+            load_scales(kind, unit + g * group_bytes, block + g * group_bytes);
+        UNROLL for (int i = 0; i < ng * nt; i++)
+        {
+            int g = i / nt, t = i % nt;
+            __m256 d = _mm256_set1_ps(block_d(form, act + (size_t)t * stride));
+            __m256 scale = _mm256_mul_ps(d, s[g].d[HAS_HALVES(kind) && h == 1]);
+            acc[g][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[g][t]), scale, acc[g][t]);
+            dot[g][t] = _mm256_setzero_si256();
+        }
+    }
+    UNROLL for (int i = 0; i < ng * nt; i++)
+    {
+        int g = i / nt, t = i % nt;
+        const float *sum = block_sums(form, act + (size_t)t * stride);
+        acc[g][t] = add_mins(kind, acc[g][t], &s[g], sum, sum + 2);
+    }
+}
+
+/* ---- float activations, quantised weights ---- */
+
+/* Inputs 4j+i of all rows as floats. */
+INLINE __m256 byte_as_float(int kind, __m256i bytes, int i)
+{
+    if (IS_N4(kind))
+        return _mm256_cvtepi32_ps(
+            _mm256_and_si256(_mm256_srli_epi32(bytes, 8 * i), _mm256_set1_epi32(15)));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(bytes, 24 - 8 * i), 24));
+}
+
+INLINE void half_f32(int kind, int nt, const uint8_t *payload, int h, const uint8_t *act,
+                     size_t stride, __m256 *dot)
+{
+    for (int j = 4 * h; j < 4 * h + 4; j++) {
+        __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? j % 4 : j));
+        if (IS_N4(kind) && h == 1)
+            raw = _mm256_srli_epi16(raw, 4);
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            __m256 w = byte_as_float(kind, raw, i);
+            UNROLL for (int t = 0; t < nt; t++)
+            {
+                const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+                dot[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(&a->x[4 * j + i]), dot[t]);
+            }
+        }
+    }
+}
+
+INLINE void block_f32(int kind, int nt, const uint8_t *unit, const uint8_t *block,
+                      const uint8_t *act, size_t stride, __m256 *acc)
+{
+    const uint8_t *payload = block + BLOCK_HEAD(kind);
+    struct scales s = load_scales(kind, unit, block);
+    __m256 dot[4];
+    for (int h = 0; h < 2; h++) {
+        UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_ps();
+        half_f32(kind, nt, payload, h, act, stride, dot);
+        UNROLL for (int t = 0; t < nt; t++) acc[t] =
+            _mm256_fmadd_ps(dot[t], HAS_HALVES(kind) && h ? s.d[1] : s.d[0], acc[t]);
+    }
+    UNROLL for (int t = 0; t < nt; t++)
+    {
+        const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+    }
+}
+
+/* ---- float weights ---- */
+
+INLINE void block_float(int kind, int nt, const uint8_t *block, const uint8_t *act, size_t stride,
+                        __m256 *acc)
+{
+    for (int k = 0; k < PACK_BLOCK; k++) {
+        __m256 w;
+        if (kind == PACK_F32)
+            w = _mm256_loadu_ps((const float *)(const void *)(block + 32 * k));
+        else if (kind == PACK_F16)
+            w = load_half8(block + 16 * k);
+        else
+            w = _mm256_castsi256_ps(_mm256_slli_epi32(
+                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(block + 16 * k))), 16));
+        UNROLL for (int t = 0; t < nt; t++)
+        {
+            const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
+            acc[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(&a->x[k]), acc[t]);
+        }
+    }
+}
+
+/* ---- tiles ---- */
+
+#define FORM_BYTES(form)                                                                           \
+    ((form) == ACT_I8    ? sizeof(struct act_i8)                                                   \
+     : (form) == ACT_I16 ? sizeof(struct act_i16)                                                  \
+                         : sizeof(struct act_f32))
+
+/* ng groups x nt tokens: out[t * out_stride + 8 * g + row]. */
+INLINE void tile(int kind, int form, int ng, int nt, const uint8_t *w, size_t group_bytes,
+                 uint32_t n_blocks, const uint8_t *act, size_t stride, float *out,
+                 size_t out_stride)
+{
+    __m256 acc[2][4];
+    UNROLL for (int i = 0; i < ng * nt; i++) acc[i / nt][i % nt] = _mm256_setzero_ps();
+    if (kind >= PACK_F32) {
+        size_t block_bytes = kind == PACK_F32 ? 1024 : 512;
+        for (uint32_t b = 0; b < n_blocks; b++, w += block_bytes, act += FORM_BYTES(form))
+            block_float(kind, nt, w, act, stride, acc[0]);
+    } else {
+        for (uint32_t b = 0; b < n_blocks; b += UNIT_BLOCKS(kind), w += UNIT_BYTES(kind)) {
+            const uint8_t *block = w + (UNIT_BLOCKS(kind) == 8 ? 32 : 0);
+            for (uint32_t i = 0; i < UNIT_BLOCKS(kind); i++) {
+                if (form == ACT_F32)
+                    block_f32(kind, nt, w, block, act, stride, acc[0]);
+                else
+                    block_int(kind, form, ng, nt, w, block, group_bytes, act, stride, acc);
+                block += BLOCK_BYTES(kind);
+                act += FORM_BYTES(form);
+            }
+        }
+    }
+    UNROLL for (int i = 0; i < ng * nt; i++)
+        _mm256_storeu_ps(out + (size_t)(i % nt) * out_stride + 8 * (i / nt), acc[i / nt][i % nt]);
+}
+
+#define TILE(kind, form, ng, nt)                                                                   \
+    static void tile_##kind##_##form##_##ng##_##nt(const uint8_t *w, size_t group_bytes,           \
+                                                   uint32_t n_blocks, const uint8_t *act,          \
+                                                   size_t stride, float *out, size_t out_stride)   \
+    {                                                                                              \
+        tile(kind, form, ng, nt, w, group_bytes, n_blocks, act, stride, out, out_stride);          \
+    }
+
+typedef void tile_fn(const uint8_t *w, size_t group_bytes, uint32_t n_blocks, const uint8_t *act,
+                     size_t stride, float *out, size_t out_stride);
+
+/* All tokens of ng groups, in tiles of 4, 2 and 1. */
+INLINE void strip(tile_fn *four, tile_fn *two, tile_fn *one, const uint8_t *w, size_t group_bytes,
+                  uint32_t n_blocks, const uint8_t *act, size_t stride, uint32_t n_tokens,
+                  float *out, size_t out_stride)
+{
+    for (; n_tokens >= 4; n_tokens -= 4, act += 4 * stride, out += 4 * out_stride)
+        four(w, group_bytes, n_blocks, act, stride, out, out_stride);
+    if (n_tokens >= 2) {
+        two(w, group_bytes, n_blocks, act, stride, out, out_stride);
+        n_tokens -= 2;
+        act += 2 * stride;
+        out += 2 * out_stride;
+    }
+    if (n_tokens == 1)
+        one(w, group_bytes, n_blocks, act, stride, out, out_stride);
+}
+
+/* One group after the other for one or two tokens: memory is the limit then, and one forward stream
+ * reads fastest. */
+#define MATMUL_SINGLES(kind, form)                                                                 \
+    static void matmul_##kind##_##form##_singles(                                                  \
+        const uint8_t *w, size_t group_bytes, uint32_t n_groups, uint32_t n_blocks,                \
+        const uint8_t *act, size_t stride, uint32_t n_tokens, float *out, size_t out_stride)       \
+    {                                                                                              \
+        for (; n_groups > 0; n_groups--, w += group_bytes, out += 8)                               \
+            strip(tile_##kind##_##form##_1_4, tile_##kind##_##form##_1_2,                          \
+                  tile_##kind##_##form##_1_1, w, group_bytes, n_blocks, act, stride, n_tokens,     \
+                  out, out_stride);                                                                \
+    }
+#define MATMUL_BY_PAIRS(kind, form)                                                                \
+    static void matmul_##kind##_##form(const uint8_t *w, size_t group_bytes, uint32_t n_groups,    \
+                                       uint32_t n_blocks, const uint8_t *act, size_t stride,       \
+                                       uint32_t n_tokens, float *out, size_t out_stride)           \
+    {                                                                                              \
+        for (; n_tokens > 2 && n_groups >= 2; n_groups -= 2, w += 2 * group_bytes, out += 16)      \
+            strip(tile_##kind##_##form##_2_4, tile_##kind##_##form##_2_2,                          \
+                  tile_##kind##_##form##_2_1, w, group_bytes, n_blocks, act, stride, n_tokens,     \
+                  out, out_stride);                                                                \
+        matmul_##kind##_##form##_singles(w, group_bytes, n_groups, n_blocks, act, stride,          \
+                                         n_tokens, out, out_stride);                               \
+    }
+#define TILES(kind, form, ng)                                                                      \
+    TILE(kind, form, ng, 4) TILE(kind, form, ng, 2) TILE(kind, form, ng, 1)
+#define MATMUL_PAIRS(kind, form)                                                                   \
+    TILES(kind, form, 1) TILES(kind, form, 2) MATMUL_SINGLES(kind, form) MATMUL_BY_PAIRS(kind, form)
+#define MATMUL(kind, form) TILES(kind, form, 1) MATMUL_SINGLES(kind, form)
+
+#define MATMUL_N4(kind) MATMUL_PAIRS(kind, ACT_I8) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_I8(kind) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
+MATMUL_N4(PACK_N4)
+MATMUL_N4(PACK_N4_M)
+MATMUL_N4(PACK_N4_K)
+MATMUL_N4(PACK_N4_K16)
+MATMUL_I8(PACK_I8)
+MATMUL_I8(PACK_I8_M)
+MATMUL_I8(PACK_I8_K)
+MATMUL_I8(PACK_I8_K16)
+MATMUL(PACK_F32, ACT_F32)
+MATMUL(PACK_F16, ACT_F32)
+MATMUL(PACK_BF16, ACT_F32)
+
+#define ROW_N4(kind)                                                                               \
+    [kind] = {matmul_##kind##_ACT_I8, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
+#define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
+#define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32_singles}
+
+kernel_matmul *const matmul_avx2[PACK_KINDS][ACT_FORMS] = {
+    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
+    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
+    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+};

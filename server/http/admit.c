@@ -1,0 +1,91 @@
+/* The checks of a head, in the order of admit() at the end; see admit.h. */
+#include "server/http/admit.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "server/http/loop.h"
+#include "server/http/routes.h"
+#include "server/server.h"
+
+static void refuse(struct exchange *ex, int problem_id, const char *text)
+{
+    struct err e;
+    err_set(&e, ERR_INVALID, "%s", text);
+    reply_problem(ex, problem_id, &e);
+}
+
+static void find_route(struct exchange *ex, const char *url, enum method m)
+{
+    struct err e;
+    ex->route = route_find(m, url, ex->path_arg, sizeof(ex->path_arg), ex->reply.allow);
+    if (m == METHOD_OPTIONS && (ex->reply.allow[0] || strcmp(url, "*") == 0)) {
+        reply_json(ex, 204);
+    } else if (!ex->route && ex->reply.allow[0]) {
+        err_set(&e, ERR_INVALID, "this path takes %s", ex->reply.allow);
+        reply_problem(ex, HTTP_METHOD, &e);
+    } else if (!ex->route) {
+        err_set(&e, ERR_NOT_FOUND, "there is nothing at \"%.200s\"", url);
+        reply_err(ex, &e);
+    }
+}
+
+static void check_key(struct exchange *ex)
+{
+    struct str authorization = header_value(ex->conn, "Authorization");
+    struct str x_api_key = header_value(ex->conn, "X-Api-Key");
+    if (!auth_check(&ex->srv->auth, authorization, x_api_key, &ex->grant))
+        refuse(ex, HTTP_UNAUTHORIZED,
+               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
+    else if (ex->route->needs == NEEDS_ADMIN && !ex->grant.admin)
+        refuse(ex, HTTP_FORBIDDEN,
+               "this path shows everybody's requests: it needs a key with admin=true in the key "
+               "file");
+}
+
+static void check_phase(struct exchange *ex)
+{
+    struct err e;
+    enum phase phase = server_phase(ex->srv);
+    if (!ex->route->model || phase == PHASE_READY)
+        return;
+    if (phase == PHASE_LOADING)
+        err_set(&e, ERR_BUSY, "the model is loading");
+    else
+        err_set(&e, ERR_DRAINING, "the server is shutting down");
+    reply_err(ex, &e);
+}
+
+static void check_media(struct exchange *ex)
+{
+    struct str type = header_value(ex->conn, "Content-Type");
+    struct str coding = header_value(ex->conn, "Content-Encoding");
+    if (type.len >= 10 && strncasecmp(type.ptr, "multipart/", 10) == 0)
+        refuse(ex, HTTP_MEDIA, "multipart bodies are not taken here, send JSON");
+    else if (coding.len && !header_is(coding, "identity"))
+        refuse(ex, HTTP_MEDIA, "compressed bodies are not taken, send the JSON as it is");
+}
+
+static void check_size(struct exchange *ex, const struct body_framing *f)
+{
+    struct err e;
+    uint64_t most = ex->srv->set->server_max_body;
+    if (!f->sized || f->length <= most)
+        return;
+    err_set(&e, ERR_TOO_LARGE, "the body has %llu bytes, at most %llu are taken",
+            (unsigned long long)f->length, (unsigned long long)most);
+    reply_err(ex, &e);
+}
+
+void admit(struct exchange *ex, const char *url, const char *method, const struct body_framing *f)
+{
+    find_route(ex, url, method_of(method));
+    if (!ex->reply.set && ex->route->needs != NEEDS_NOTHING)
+        check_key(ex);
+    if (!ex->reply.set)
+        check_phase(ex);
+    if (!ex->reply.set && ex->route->body)
+        check_media(ex);
+    if (!ex->reply.set)
+        check_size(ex, f);
+}
