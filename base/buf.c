@@ -34,6 +34,14 @@ void buf_reserve(struct buf *b, size_t n_more)
     b->ptr[b->len] = 0;
 }
 
+void buf_fit(struct buf *b)
+{
+    if (b->cap <= b->len + 1)
+        return;
+    b->cap = b->len + 1;
+    b->ptr = mem_realloc(b->ptr, b->cap);
+}
+
 void buf_add(struct buf *b, const void *p, size_t n)
 {
     buf_reserve(b, n);

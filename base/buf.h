@@ -17,6 +17,7 @@ struct buf {
 void buf_release(struct buf *b);
 void buf_clear(struct buf *b); /* keeps the memory */
 void buf_reserve(struct buf *b, size_t n_more);
+void buf_fit(struct buf *b); /* gives back memory that is not used */
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_add_str(struct buf *b, struct str s);
 void buf_add_c(struct buf *b, const char *c_string);

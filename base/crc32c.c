@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/cpu.h"
+
 #define POLYNOMIAL 0x82F63B78u
 
 /* table[k][b]: CRC of byte b followed by k zero bytes. Filled twice at worst, with the same values. */
@@ -78,7 +80,7 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
 
 uint32_t crc32c(uint32_t crc, const void *p, size_t n)
 {
-    if (__builtin_cpu_supports("sse4.2"))
+    if (cpu_has(CPU_SSE42))
         return crc32c_sse42(crc, p, n);
     return crc32c_plain(crc, p, n);
 }

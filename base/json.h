@@ -1,8 +1,9 @@
-/* Reading and writing JSON with limits. The only user of cJSON (base/json.c).
+/* Reading and writing JSON with limits.
  *
- * Reading: cJSON checks the grammar; strings and numbers are decoded here from the raw text with
- * their lengths, since cJSON's C strings lose U+0000 and its doubles lose 64-bit integers.
- * A document is read-only after parsing and may be read by any thread; it owns all it hands out. */
+ * Reading is one pass over the text; strings keep their lengths (U+0000 included) and numbers their
+ * digits (64-bit integers are exact). A document takes sizeof(struct json) bytes per value, up to
+ * twice that while it is read, beside its text. It is read-only after parsing and may be read by
+ * any thread; it owns all it hands out. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 

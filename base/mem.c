@@ -55,6 +55,11 @@ void *mem_try_zalloc(size_t n_bytes)
     return fails_now(n_bytes) ? NULL : calloc(1, n_bytes ? n_bytes : 1);
 }
 
+void *mem_try_realloc(void *p, size_t n_bytes)
+{
+    return fails_now(n_bytes) ? NULL : realloc(p, n_bytes ? n_bytes : 1);
+}
+
 void *mem_aligned(size_t alignment, size_t n_bytes)
 {
     size_t rounded;

@@ -16,6 +16,7 @@ void *mem_zalloc(size_t n_bytes); /* zeroed; aborts when it fails */
 void *mem_realloc(void *p, size_t n_bytes); /* aborts when it fails */
 void *mem_try_alloc(size_t n_bytes); /* NULL when it fails */
 void *mem_try_zalloc(size_t n_bytes);
+void *mem_try_realloc(void *p, size_t n_bytes); /* NULL when it fails: p stays as it was */
 void *mem_aligned(size_t alignment, size_t n_bytes); /* NULL when it fails; free with mem_free */
 void mem_free(void *p); /* NULL is fine */
 char *mem_strdup(const char *s);

@@ -2,9 +2,12 @@
 #include "config/models.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 const struct known_model known_models[] = {
 #define KNOWN_MODEL(name, file, size, sha256, licence, note)                                       \
@@ -35,6 +38,45 @@ enum status model_cache_folder(struct buf *path, struct err *e)
     else
         return err_set(e, ERR_NOT_FOUND, "no cache folder: neither XDG_CACHE_HOME nor HOME is set");
     return OK;
+}
+
+/* The script that fetches models: of the source tree that the program was built in, or installed with it. */
+static bool find_fetcher(struct buf *path)
+{
+    static const char *const places[] = {"../deploy/fetch-model",
+                                         "../share/millrace/deploy/fetch-model"};
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    exe[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(exe, '/');
+    for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
+        char real[PATH_MAX];
+        struct buf place = {0};
+        buf_printf(&place, "%.*s/%s", (int)(slash - exe), exe, places[i]);
+        bool found = access(place.ptr, X_OK) == 0 && realpath(place.ptr, real);
+        buf_release(&place);
+        if (found) {
+            buf_add_c(path, real);
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status refuse_missing(const struct known_model *m, const char *path, struct err *e)
+{
+    struct buf script = {0};
+    if (find_fetcher(&script))
+        err_set_field(e, ERR_NOT_FOUND, "model", NULL,
+                      "model '%s' is not in '%.200s': run %.200s %s", m->name, path, script.ptr,
+                      m->name);
+    else
+        err_set_field(e, ERR_NOT_FOUND, "model", NULL,
+                      "model '%s' is not in '%.200s': put the file %s (%llu bytes) there, or name "
+                      "a GGUF file",
+                      m->name, path, m->file, (unsigned long long)m->size_bytes);
+    buf_release(&script);
+    return ERR_NOT_FOUND;
 }
 
 /* 0, or why it is no regular file. */
@@ -74,9 +116,7 @@ enum status model_path_find(const char *path_or_name, struct buf *path, struct e
         return st;
     buf_printf(path, "/%s.gguf", known->name);
     if (file_error(path->ptr) != 0)
-        return err_set_field(e, ERR_NOT_FOUND, "model", NULL,
-                             "model '%s' is not in '%.250s': run deploy/fetch-model %s",
-                             known->name, path->ptr, known->name);
+        return refuse_missing(known, path->ptr, e);
     return OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
 
 enum { MAX_VALUE_BYTES = 4096, MAX_LIST_ITEMS = 64, SECRET = OPTION_SECRET };
@@ -34,17 +35,20 @@ static char plain_name_char(char c)
     return c == '-' ? '_' : c;
 }
 
+bool option_names_equal(const char *a, const char *b)
+{
+    while (*a && plain_name_char(*a) == plain_name_char(*b)) {
+        a++;
+        b++;
+    }
+    return *a == 0 && *b == 0;
+}
+
 const struct option *option_find(const char *name)
 {
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const char *a = option_table[i].name, *b = name;
-        while (*a && plain_name_char(*a) == plain_name_char(*b)) {
-            a++;
-            b++;
-        }
-        if (*a == 0 && *b == 0)
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (option_names_equal(option_table[i].name, name))
             return &option_table[i];
-    }
     return NULL;
 }
 
@@ -224,10 +228,35 @@ static enum status check_text(const struct option *o, const char *value, struct 
         return err_set_field(e, ERR_INVALID, o->name, NULL,
                              "option %s: %zu bytes are over the limit of %d", o->name, n,
                              MAX_VALUE_BYTES);
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)value[i] < 0x20)
-            return refuse(o, value, "free of control characters", e);
-    return utf8_valid((struct str){value, n}) ? OK : refuse(o, value, "valid utf-8", e);
+    if (!utf8_valid((struct str){value, n}))
+        return refuse(o, value, "valid utf-8", e);
+    char why[64];
+    bool has_control = text_fault((struct str){value, n}, why, sizeof(why)) != NULL;
+    for (size_t i = 0; i < n && !has_control; i++)
+        has_control = (unsigned char)value[i] < 0x20; /* tabs and ends of lines too */
+    return has_control ? refuse(o, value, "free of control characters", e) : OK;
+}
+
+/* Keys come from files and variables that other tools wrote, with blanks and ends of lines around them
+ * that no client will send. Blanks alone would mean no key, and a server open to all. */
+static enum status set_secret(const struct option *o, char **field, const char *value,
+                              struct err *e)
+{
+    struct str s = str_of(value);
+    s.ptr += text_mark_bytes(s);
+    s = text_trim(str_of(s.ptr));
+    if (!s.len && *value)
+        return err_set_field(e, ERR_INVALID, o->name, NULL, "option %s: holds blanks only",
+                             o->name);
+    char *text = mem_dup(s.ptr, s.len);
+    enum status st = check_text(o, text, e);
+    if (st) {
+        mem_free(text);
+        return st;
+    }
+    mem_free(*field);
+    *field = text;
+    return OK;
 }
 
 static enum status add_item(const struct option *o, struct settings_list *list, const char *value,
@@ -247,6 +276,8 @@ static enum status add_item(const struct option *o, struct settings_list *list, 
 enum status option_set(const struct option *o, struct settings *s, const char *value, struct err *e)
 {
     void *field = field_of(o, s);
+    if (o->flags & OPTION_SECRET)
+        return set_secret(o, field, value, e);
     enum status st = check_text(o, value, e);
     if (st)
         return st;

@@ -41,6 +41,8 @@ enum option_id {
 
 extern const struct option option_table[N_OPTIONS];
 
+/* - and _ are the same. */
+bool option_names_equal(const char *a, const char *b);
 /* By name, where - and _ are the same; NULL when unknown. */
 const struct option *option_find(const char *name);
 /* MILLRACE_<NAME> of an option. */

@@ -1,7 +1,6 @@
 /* Where options come from: defaults, file, environment, command line; see settings.h. */
 #include "config/settings.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text_file.h"
 #include "config/option_table.h"
 
 enum { MAX_NAME = 64, MAX_FILE_BYTES = 1 << 20 };
@@ -40,10 +40,11 @@ static bool ends_with_part(const char *name, const char *part)
            strchr("._", name[n - n_part - 1]);
 }
 
-/* Appends the option's name, or its environment name, that is nearest to what was given. */
+/* Appends the option's name, or its environment name, that was meant; nothing when none is near. */
 static void add_nearest(struct buf *out, const char *given, bool env)
 {
-    size_t least = SIZE_MAX;
+    const char *part = env ? given + strlen("MILLRACE_") : given;
+    size_t least = edit_distance_of_slips(part) + 1;
     struct buf best = {0}, name = {0};
     for (size_t i = 0; i < N_OPTIONS; i++) {
         buf_clear(&name);
@@ -51,7 +52,6 @@ static void add_nearest(struct buf *out, const char *given, bool env)
             option_env_name(&option_table[i], &name);
         else
             buf_add_c(&name, option_table[i].name);
-        const char *part = env ? given + strlen("MILLRACE_") : given;
         size_t distance = ends_with_part(name.ptr, part) ? 1 : edit_distance(given, name.ptr);
         if (distance < least) {
             least = distance;
@@ -64,15 +64,49 @@ static void add_nearest(struct buf *out, const char *given, bool env)
     buf_release(&name);
 }
 
+struct foreign {
+    const char *name, *ours, *note;
+};
+
+static const struct foreign foreign_names[] = {
+#define FOREIGN(name, ours, note) {name, ours, note},
+#include "config/foreign.def"
+#undef FOREIGN
+};
+
+/* An option of another server by its name without dashes, NULL. */
+static const struct foreign *find_foreign(const char *given)
+{
+    for (size_t i = 0; i < sizeof(foreign_names) / sizeof(foreign_names[0]); i++)
+        if (option_names_equal(foreign_names[i].name, given))
+            return &foreign_names[i];
+    return NULL;
+}
+
+static void add_foreign(struct buf *out, const struct foreign *f)
+{
+    if (*f->ours)
+        buf_printf(out, ": here it is '%s'", f->ours);
+    if (*f->note)
+        buf_printf(out, "%s%s", *f->ours ? ", " : ": ", f->note);
+}
+
 static enum status unknown(const char *kind, const char *given, bool env, struct err *e)
 {
-    struct buf shown = {0}, nearest = {0};
+    struct buf shown = {0}, hint = {0}, nearest = {0};
+    const struct foreign *f = env ? NULL : find_foreign(given + strspn(given, "-"));
     json_add_escaped(&shown, (struct str){given, strnlen(given, 80)});
     add_nearest(&nearest, given, env);
-    err_set_field(e, ERR_INVALID, env ? NULL : shown.ptr, NULL,
-                  "unknown %s '%s': did you mean '%s'", kind, shown.ptr ? shown.ptr : "",
-                  nearest.ptr);
+    if (f)
+        add_foreign(&hint, f);
+    else if (nearest.len)
+        buf_printf(&hint, ": did you mean '%s'", nearest.ptr);
+    else if (!env)
+        buf_add_c(&hint, ": `millrace serve --help` lists all");
+    err_set_field(e, ERR_INVALID, env ? NULL : shown.ptr, NULL, "unknown %s '%s'%s", kind,
+                  shown.ptr ? shown.ptr : "", hint.ptr ? hint.ptr : "");
     buf_release(&shown);
+    buf_release(&hint);
     buf_release(&nearest);
     return ERR_INVALID;
 }
@@ -114,7 +148,7 @@ static char *trim(char *s)
 {
     s += strspn(s, " \t");
     size_t n = strlen(s);
-    while (n && strchr(" \t\r", s[n - 1]))
+    while (n && strchr(" \t", s[n - 1]))
         n--;
     s[n] = 0;
     return s;
@@ -183,40 +217,13 @@ static enum status read_line(struct source *src, char *line, char section[MAX_NA
     return st;
 }
 
-static enum status read_whole(const char *path, struct buf *out, struct err *e)
-{
-    FILE *f = fopen(path, "rbe");
-    if (!f)
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO,
-                       "cannot open config file '%.300s': %s", path, strerror(errno));
-    size_t n = 1;
-    while (n > 0 && out->len <= MAX_FILE_BYTES) {
-        buf_reserve(out, 4096);
-        n = fread(out->ptr + out->len, 1, 4096, f);
-        out->len += n;
-    }
-    bool failed = ferror(f);
-    fclose(f);
-    buf_add(out, "", 0);
-    if (failed)
-        return err_set(e, ERR_IO, "cannot read config file '%.300s'", path);
-    if (out->len > MAX_FILE_BYTES)
-        return err_set(e, ERR_TOO_LARGE, "config file '%.300s' is over the limit of %d bytes", path,
-                       MAX_FILE_BYTES);
-    if (memchr(out->ptr, 0, out->len))
-        return err_set(e, ERR_INVALID, "config file '%.300s' holds a nul byte", path);
-    return OK;
-}
-
 enum status settings_load_file(struct settings *s, const char *path, struct err *e)
 {
     struct source src = {.s = s};
     struct buf text = {0};
     char section[MAX_NAME + 2] = "";
-    enum status st = read_whole(path, &text, e);
+    enum status st = text_file_read("config file", path, MAX_FILE_BYTES, &text, e);
     char *line = text.ptr;
-    if (st == OK && str_starts(buf_str(&text), STR_LIT("\xEF\xBB\xBF")))
-        line += 3; /* some editors begin a file with U+FEFF */
     for (size_t n_line = 1; st == OK && line; n_line++) {
         char *end = strchr(line, '\n');
         if (end)
@@ -340,6 +347,7 @@ enum status settings_load_env(struct settings *s, char **environ, struct err *e)
 struct args {
     int argc;
     char **argv;
+    bool word_is_model; /* a word that is no option names the model, once */
     int i; /* next to read */
 };
 
@@ -363,6 +371,19 @@ static bool is_bool_text(const char *text)
     return strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
 }
 
+/* What is no --name: -h and -m, a word that names the model; all else is refused. */
+static enum status read_short(struct args *args, struct arg *a, const char *text, struct err *e)
+{
+    if (args->word_is_model && text[0] != '-') {
+        args->word_is_model = false;
+        a->value = text;
+        return name_of(a, "model", strlen("model"), e);
+    }
+    if (text[0] == '-' && text[1] && text[1] != '-' && find_foreign(text + 1))
+        return unknown("option", text, false, e);
+    return err_set(e, ERR_INVALID, "unexpected argument '%.80s': options are written --name", text);
+}
+
 /* --name=value or --name value; BOOL options take true and false only from the next argument, --help and
  * -h nothing. */
 static enum status next_arg(struct args *args, struct arg *a, struct err *e)
@@ -370,9 +391,10 @@ static enum status next_arg(struct args *args, struct arg *a, struct err *e)
     const char *text = args->argv[args->i++];
     if (strcmp(text, "-h") == 0)
         text = "--help";
+    if (strcmp(text, "-m") == 0)
+        text = "--model";
     if (text[0] != '-' || text[1] != '-' || !text[2])
-        return err_set(e, ERR_INVALID, "unexpected argument '%.80s': options are written --name",
-                       text);
+        return read_short(args, a, text, e);
     const char *equals = strchr(text, '=');
     size_t n = equals ? (size_t)(equals - text) : strlen(text);
     enum status st = name_of(a, text + 2, n - 2, e);
@@ -434,13 +456,12 @@ static const char *find_env_value(char **environ, const char *name)
 
 /* Looks through the arguments once for --help and loads what --config names on the way, so that a
  * file never overrides another place. */
-static enum status load_files(struct settings *s, int argc, char **argv, char **environ,
+static enum status load_files(struct settings *s, struct args args, char **environ,
                               bool *wants_help, struct err *e)
 {
-    struct args args = {argc, argv, 0};
     struct arg a;
     bool any = false;
-    while (args.i < argc) {
+    while (args.i < args.argc) {
         enum status st = next_arg(&args, &a, e);
         if (st)
             return st;
@@ -459,20 +480,31 @@ static enum status load_files(struct settings *s, int argc, char **argv, char **
     return path && *path && !any ? settings_load_file(s, path, e) : OK;
 }
 
-enum status settings_load(struct settings *s, int argc, char **argv, char **environ,
-                          bool *wants_help, struct err *e)
+static enum status load_all(struct settings *s, struct args args, char **environ, bool *wants_help,
+                            struct err *e)
 {
     *wants_help = false;
-    enum status st = load_files(s, argc, argv, environ, wants_help, e);
+    enum status st = load_files(s, args, environ, wants_help, e);
     if (st == OK && !*wants_help)
         st = settings_load_env(s, environ, e);
-    struct args args = {argc, argv, 0};
     struct source src = {.s = s};
-    while (st == OK && !*wants_help && args.i < argc) {
+    while (st == OK && !*wants_help && args.i < args.argc) {
         struct arg a;
         st = next_arg(&args, &a, e);
         if (st == OK)
             st = apply_arg(&src, &a, e);
     }
     return st == OK && !*wants_help ? check_together(s, e) : st;
+}
+
+enum status settings_load(struct settings *s, int argc, char **argv, char **environ,
+                          bool *wants_help, struct err *e)
+{
+    return load_all(s, (struct args){argc, argv, false, 0}, environ, wants_help, e);
+}
+
+enum status settings_load_model(struct settings *s, int argc, char **argv, char **environ,
+                                bool *wants_help, struct err *e)
+{
+    return load_all(s, (struct args){argc, argv, true, 0}, environ, wants_help, e);
 }

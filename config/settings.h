@@ -53,8 +53,10 @@ enum status settings_load_env(struct settings *s, char **environ, struct err *e)
  * (*wants_help). */
 enum status settings_load(struct settings *s, int argc, char **argv, char **environ,
                           bool *wants_help, struct err *e);
-void settings_print_help(FILE *out); /* table of all options */
-void settings_print_markdown(FILE *out); /* the same for README.md */
+/* The same for a program that serves a model: -m is --model, and a word that is no option names it. */
+enum status settings_load_model(struct settings *s, int argc, char **argv, char **environ,
+                                bool *wants_help, struct err *e);
+void settings_print_help(FILE *out, int width); /* all options, in lines of so many columns */
 void settings_dump(const struct settings *s, FILE *out,
                    bool comments); /* as a config file; secrets hidden */
 

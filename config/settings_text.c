@@ -1,7 +1,8 @@
-/* The options table as text for people: --help, the documented config file, README's table. */
+/* The options table as text for people: --help, the documented config file. */
 #include <string.h>
 
 #include "base/buf.h"
+#include "config/term.h"
 #include "config/option_table.h"
 #include "config/settings.h"
 
@@ -49,50 +50,53 @@ static void add_facts(const struct option *o, struct buf *out)
     buf_release(&bounds);
 }
 
+struct help {
+    FILE *out;
+    int width;
+};
+
+/* A name and what it is, side by side where there is room. */
+static void print_pair(const struct help *h, const char *left, const char *right)
+{
+    enum { NARROW = 76, NARROW_INDENT = 8 };
+    int column = h->width < NARROW ? NARROW_INDENT : HELP_COLUMN + 1;
+    fputs(left, h->out);
+    if ((int)strlen(left) >= column)
+        fprintf(h->out, "\n%*s", column, "");
+    else
+        fprintf(h->out, "%*s", column - (int)strlen(left), "");
+    term_wrap(h->out, right, column, column, h->width);
+}
+
 static void print_help_row(const struct option *o, bool starts_group, void *arg)
 {
-    FILE *out = arg;
-    struct buf left = {0}, facts = {0};
+    const struct help *h = arg;
+    struct buf left = {0}, right = {0};
     size_t n_prefix = prefix_len(o->name);
     if (starts_group)
-        fprintf(out, "\n%.*s:\n", n_prefix ? (int)n_prefix : 7, n_prefix ? o->name : "general");
+        fprintf(h->out, "\n%.*s:\n", n_prefix ? (int)n_prefix : 7, n_prefix ? o->name : "general");
     buf_printf(&left, "  --%s %s", o->name, value_names[o->type]);
-    add_facts(o, &facts);
-    fprintf(out, "%-*s %s [%s]\n", HELP_COLUMN, left.ptr, o->help, facts.ptr);
+    buf_printf(&right, "%s [", o->help);
+    add_facts(o, &right);
+    buf_add_char(&right, ']');
+    print_pair(h, left.ptr, right.ptr);
     buf_release(&left);
-    buf_release(&facts);
+    buf_release(&right);
 }
 
-void settings_print_help(FILE *out)
+void settings_print_help(FILE *out, int width)
 {
-    fprintf(out,
-            "options (also as --set name=value, as name = value in a config file, and as "
-            "MILLRACE_NAME\nin the environment with . and - as _; sizes take KiB, MiB, GiB, TiB; "
-            "times take ms, s, min;\ndefault < file < environment < command line):\n");
-    fprintf(out, "\n%-*s %s\n%-*s %s\n%-*s %s\n", HELP_COLUMN, "  --config FILE",
-            "config file (environment: MILLRACE_CONFIG)", HELP_COLUMN, "  --set NAME=VALUE",
-            "sets any option", HELP_COLUMN, "  --help", "this text");
-    for_each_grouped(print_help_row, out);
-}
-
-static void print_markdown_row(const struct option *o, bool starts_group, void *arg)
-{
-    (void)starts_group;
-    FILE *out = arg;
-    struct buf bounds = {0};
-    option_bounds(o, &bounds);
-    fprintf(out, "| `%s` | `%s` | %s | ", o->name, o->def[0] ? o->def : "(empty)",
-            bounds.len ? bounds.ptr : "");
-    for (const char *p = o->help; *p; p++)
-        fprintf(out, *p == '|' ? "\\%c" : "%c", *p);
-    fputs(" |\n", out);
-    buf_release(&bounds);
-}
-
-void settings_print_markdown(FILE *out)
-{
-    fputs("| option | default | bounds | meaning |\n|---|---|---|---|\n", out);
-    for_each_grouped(print_markdown_row, out);
+    struct help h = {out, width};
+    term_wrap(out,
+              "options (also as --set name=value, as name = value in a config file, and as "
+              "MILLRACE_NAME in the environment with . and - as _; sizes take KiB, MiB, GiB, TiB; "
+              "times take ms, s, min; default < file < environment < command line):",
+              0, 0, width);
+    fputc('\n', out);
+    print_pair(&h, "  --config FILE", "config file (environment: MILLRACE_CONFIG)");
+    print_pair(&h, "  --set NAME=VALUE", "sets any option");
+    print_pair(&h, "  --help", "this text");
+    for_each_grouped(print_help_row, &h);
 }
 
 struct dump {

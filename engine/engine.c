@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/siphash.h"
+#include "base/text_file.h"
 #include "config/settings.h"
 #include "engine/device.h"
 #include "engine/kv_gate.h"
@@ -25,6 +26,8 @@ struct engine {
     const struct device *device;
     struct device_model *model; /* owns */
 };
+
+enum { TEMPLATE_MAX_BYTES = 1 << 20 };
 
 static void copy_text(char *to, size_t cap, struct str s)
 {
@@ -89,31 +92,12 @@ static void fill_info(struct engine *en)
     info->sampling_top_k = h->sampling_top_k;
 }
 
-static enum status read_whole_file(const char *path, struct buf *out, struct err *e)
-{
-    enum { LIMIT_BYTES = 1 << 20 };
-    char chunk[4096];
-    size_t n;
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return err_set(e, ERR_IO, "chat template %s: cannot open", path);
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && out->len <= LIMIT_BYTES)
-        buf_add(out, chunk, n);
-    bool failed = ferror(f); /* a folder opens and fails here */
-    fclose(f);
-    if (failed)
-        return err_set(e, ERR_IO, "chat template %s: cannot read", path);
-    if (out->len > LIMIT_BYTES)
-        return err_set(e, ERR_TOO_LARGE, "chat template %s: over %d bytes", path, LIMIT_BYTES);
-    return OK;
-}
-
 /* The template of the option, else the model's; a model's that does not parse only warns. */
 static enum status open_template(struct engine *en, const char *path, struct err *e)
 {
     if (path && path[0]) {
         struct buf source = {0};
-        enum status s = read_whole_file(path, &source, e);
+        enum status s = text_file_read("chat template", path, TEMPLATE_MAX_BYTES, &source, e);
         if (s == OK)
             s = template_new(buf_str(&source), &en->template, e);
         buf_release(&source);
@@ -161,7 +145,7 @@ static enum status open_all(struct engine *en, const char *path, const struct se
     if (st == OK)
         st = hparams_read(en->gguf, &en->h, e);
     if (st == OK)
-        st = tokenizer_new(en->gguf, &en->tokenizer, e);
+        st = tokenizer_new(en->gguf, str_of(s->tokenizer_pre), &en->tokenizer, e);
     if (st == OK)
         st = open_template(en, s->chat_template, e);
     if (st == OK)
@@ -197,6 +181,8 @@ void engine_digest(const struct engine *en, uint8_t digest[32])
     siphash_128(key, en->gguf->map, en->gguf->n_bytes, out);
     siphash_init(&h, key);
     siphash_add(&h, en->info.device.numerics, sizeof en->info.device.numerics);
+    const char *pre = tokenizer_pre(en->tokenizer);
+    siphash_add(&h, pre, strlen(pre));
     siphash_end(&h, out + 2);
     memcpy(digest, out, sizeof out);
 }

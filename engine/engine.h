@@ -65,7 +65,7 @@ enum status engine_plan(const char *path, const struct settings *s, struct backe
                         struct engine_needs *out, struct err *e);
 
 /* `millrace inspect`: prints facts and everything missing or unsupported. OK even when the model
- * cannot be served; an error only when the file cannot be read at all. */
-enum status engine_inspect(const char *path, FILE *out, struct err *e);
+ * cannot be served (*servable says so); an error only when the file cannot be read at all. */
+enum status engine_inspect(const char *path, FILE *out, bool *servable, struct err *e);
 
 #endif

@@ -261,6 +261,8 @@ static void print_tokenizer_facts(struct inspection *in, const struct tokenizer 
 {
     uint32_t n_stop;
     const int32_t *stop = tokenizer_stop_tokens(t, &n_stop);
+    if (tokenizer_pre(t)[0])
+        fprintf(in->out, "  %-24s %s\n", "split as", tokenizer_pre(t));
     print_whole(in, "tokens", tokenizer_n_vocab(t));
     print_token(in, t, "begins with", tokenizer_bos(t));
     print_token(in, t, "ends with", tokenizer_eos(t));
@@ -280,14 +282,15 @@ static const struct part {
     {"llama", "tokenizer.ggml.scores"}, {"llama", "tokenizer.ggml.token_type"},
 };
 
-/* How many are missing. */
-static uint32_t list_missing_parts(struct inspection *in, struct str model)
+/* How many are missing. loads: the tokenizer does, so a missing pre was recognised. */
+static uint32_t list_missing_parts(struct inspection *in, struct str model, bool loads)
 {
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (parts[i].model && !str_eq_c(model, parts[i].model))
             continue;
-        if (gguf_find(in->g, parts[i].key))
+        bool recognised = loads && strcmp(parts[i].key, "tokenizer.ggml.pre") == 0;
+        if (recognised || gguf_find(in->g, parts[i].key))
             continue;
         buf_printf(&in->problems, "%s is missing\n", parts[i].key);
         n++;
@@ -304,8 +307,9 @@ static void print_tokenizer(struct inspection *in)
     print_string(in, "model", "tokenizer.ggml.model");
     print_string(in, "pre-tokenizer", "tokenizer.ggml.pre");
     gguf_string(in->g, "tokenizer.ggml.model", &model);
-    uint32_t n_missing = list_missing_parts(in, model);
-    if (tokenizer_new(in->g, &t, &e) == OK) {
+    bool loads = tokenizer_new(in->g, STR_LIT(""), &t, &e) == OK;
+    uint32_t n_missing = list_missing_parts(in, model, loads);
+    if (loads) {
         print_tokenizer_facts(in, t);
         tokenizer_free(t);
         return;
@@ -397,7 +401,7 @@ static void print_problems(struct inspection *in)
     }
 }
 
-enum status engine_inspect(const char *path, FILE *out, struct err *e)
+enum status engine_inspect(const char *path, FILE *out, bool *servable, struct err *e)
 {
     struct gguf *g;
     enum status st = gguf_open(path, &g, e);
@@ -412,6 +416,7 @@ enum status engine_inspect(const char *path, FILE *out, struct err *e)
     print_template(&in);
     print_plan(&in);
     print_problems(&in);
+    *servable = in.problems.len == 0;
     buf_release(&in.problems);
     gguf_close(g);
     return OK;

@@ -166,7 +166,7 @@ static bool claim(struct sched *s, struct req *q)
     }
     if (!room_may_promise(s, q, &worst, &rest) || !kv_seq_claim(s->kv, &first->kv, &rest))
         return false;
-    q->promised = worst;
+    q->promised = room_promised(s, q->r, &worst);
     return true;
 }
 
@@ -248,8 +248,8 @@ void admit_all(struct sched *s)
 {
     uint32_t n_queued = tenants_n_queued(s->tenants);
     bool changed = s->seen_epoch != s->epoch || s->seen_arrivals != s->n_arrivals;
-    bool all_move = s->n_parked == 0 && s->n_stalled == 0;
-    if (n_queued > 0 && changed && all_move && !s->tight && !s->preempts) {
+    bool all_move = s->n_parked == 0 && s->n_stalled == 0 && !s->tight && !s->preempts;
+    if (n_queued > 0 && changed && (all_move || s->fault == SCHED_FAULT_PASSED)) {
         uint64_t n_before = s->n_tickets;
         s->seen_epoch = s->epoch;
         s->seen_arrivals = s->n_arrivals;

@@ -36,6 +36,7 @@ void request_unref(struct request *r)
     mem_free(r->stop_text);
     mem_free(r->stop_tokens);
     mem_free(r->salt);
+    ledger_drop(&r->held);
     if (r->tenant_uses)
         atomic_fetch_sub(r->tenant_uses, 1);
     mem_free(r);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ledger.h"
 #include "base/ring.h"
 #include "base/status.h"
 #include "engine/sample/sampler.h"
@@ -75,6 +76,7 @@ struct request {
 
     /* delivery */
     struct byte_ring ring;
+    struct ledger_hold held; /* its memory; given back when it is freed */
     void (*wake)(struct request *r, void *arg); /* engine thread, at most once a step */
     void *wake_arg;
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
@@ -137,6 +139,8 @@ static inline const struct event_top *event_tops(const struct event *ev)
 
 /* Smallest ring that sched_submit takes for this request (fields filled; tok as the scheduler's). */
 uint32_t request_ring_bytes(const struct request *r, const struct tokenizer *tok);
+/* Memory that the request takes until its end, with all that the scheduler makes for it. */
+uint64_t request_memory(const struct request *r);
 struct request *request_new(uint32_t ring_bytes);
 void request_ref(struct request *r);
 void request_unref(struct request *r); /* the last one frees */

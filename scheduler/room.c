@@ -202,9 +202,24 @@ static uint32_t alone(const struct sched *s, const struct req *q, uint32_t group
     return n < s->n_frames[group] ? n : s->n_frames[group];
 }
 
-static bool all_fit_beside(const struct sched *s, const struct kv_need *worst)
+/* Choices that copy what they share out of turn find their promises filled up again from the room. */
+struct kv_need room_promised(const struct sched *s, const struct request *r,
+                             const struct kv_need *worst)
 {
-    struct kv_need sum = *worst;
+    struct kv_need most = *worst;
+    if (r->n_choices == 1)
+        return most;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        if (s->layout.group[g].window)
+            most.n[g] = 2 * r->n_choices * (worst->n[g] / (r->n_choices + 1));
+        else
+            most.n[g]++; /* the open block, by the last that shares it */
+    }
+    return most;
+}
+
+static bool all_fit_beside(const struct sched *s, struct kv_need sum)
+{
     for (const struct req *q = s->active; q; q = q->next)
         sum = room_add(sum, q->promised);
     for (const struct req *q = s->active; q; q = q->next) {
@@ -221,7 +236,9 @@ bool room_may_promise(const struct sched *s, const struct req *q, const struct k
 {
     uint32_t n_steps = q->r->max_tokens + q->r->n_prompt / SCHED_MIN_CHUNK + 1;
     struct kv_need growth = growth_of_all(s, n_steps, false);
-    return room_covers(s, claim, &growth) && all_fit_beside(s, worst);
+    if (s->fault == SCHED_FAULT_GREEDY)
+        return true;
+    return room_covers(s, claim, &growth) && all_fit_beside(s, room_promised(s, q->r, worst));
 }
 
 struct kv_need room_watermark(const struct sched *s, bool high)

@@ -46,6 +46,9 @@ enum sched_fault {
     SCHED_NO_FAULT,
     SCHED_FAULT_SINKS_LONG, /* an overflow keeps one token too many */
     SCHED_FAULT_SINKS_EARLY, /* what an overflow keeps begins one token too early */
+    SCHED_FAULT_GREEDY, /* a promise takes all the room there is, whatever those that run need */
+    SCHED_FAULT_PASSED, /* requests are admitted while others stand still or are parked */
+    SCHED_FAULT_SERVED, /* prompts go by what their tenants were served alone */
     SCHED_N_FAULTS
 };
 
@@ -178,6 +181,9 @@ void room_split_claim(struct sched *s, struct req *q);
 struct kv_need room_growth(const struct sched *s, const struct seq *q, uint32_t n_positions);
 /* What the running sequences will likely take within SCHED_HORIZON rows. */
 struct kv_need room_horizon(const struct sched *s);
+/* Frames that a request whose worst case is promised to it comes to keep from others at most. */
+struct kv_need room_promised(const struct sched *s, const struct request *r,
+                             const struct kv_need *worst);
 /* May q's worst case be promised to it, `claim` of it yet to be set aside? Those that run came before it:
  * while q runs they must find room for each of their rows, and should q hold its promise for longer, each
  * of them must still fit alone beside all promises. */

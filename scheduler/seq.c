@@ -43,6 +43,20 @@ uint32_t request_ring_bytes(const struct request *r, const struct tokenizer *tok
     return n;
 }
 
+/* req_new and req_prepare below make the larger part of it. Tables of blocks: three numbers a block of 8
+ * tokens at least, a group. */
+uint64_t request_memory(const struct request *r)
+{
+    enum { TABLE_BYTES = KV_MAX_GROUPS * 3 * sizeof(uint32_t) };
+    uint64_t cap = req_history(r), n_past = (uint64_t)r->n_prompt + r->max_tokens;
+    uint64_t n_history = n_past > cap ? cap + n_past : cap;
+    uint64_t choice =
+        sizeof(struct seq) + n_history * sizeof(int32_t) + (cap / 8 + 2) * TABLE_BYTES;
+    return sizeof(*r) + sizeof(struct req) + r->ring.cap +
+           (uint64_t)r->n_prompt * (sizeof(int32_t) + sizeof(uint32_t)) +
+           r->sampling.n_bias * sizeof(struct logit_bias) + r->n_salt_bytes + r->n_choices * choice;
+}
+
 uint64_t req_blocks_worst(uint64_t n_prompt, uint64_t max_tokens, uint64_t n_choices,
                           uint32_t n_slots)
 {

@@ -80,7 +80,7 @@ struct req {
     uint64_t look_epoch; /* sched.epoch when it was last seen not to fit; 0: not looked at yet */
     bool shares; /* then: another sequence was about to fill the block it needs next */
     bool reserves; /* its worst case is promised at admission: never preempted */
-    struct kv_need promised; /* then, from admission on: frames that it comes to hold at most */
+    struct kv_need promised; /* then, from admission on: frames kept from others at most */
 
     uint32_t token_bytes; /* ring bytes that one token's event can take */
     uint32_t prompt_bytes; /* ring bytes of one EVENT_PROMPT */

@@ -50,6 +50,7 @@ void exchange_new_id(struct server *srv, char id[REQUEST_ID_CAP])
 
 void exchange_release(struct exchange *ex)
 {
+    ledger_drop(&ex->held); /* the key's account may be another's once the grant is dropped */
     auth_drop(&ex->grant);
     buf_release(&ex->body);
     buf_release(&ex->ignored);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/ledger.h"
 #include "base/status.h"
 #include "server/auth.h"
 #include "server/errors.h"
@@ -53,9 +54,11 @@ struct exchange {
     bool close; /* Connection: close after the answer */
     bool gone; /* the client hung up */
     struct buf body; /* of the request */
+    uint64_t n_announced; /* its length by the head; UINT64_MAX: not told */
     uint64_t start_ns;
     struct buf ignored; /* value of X-Ignored-Params */
     struct auth_grant grant; /* who asks; empty on routes without a key */
+    struct ledger_hold held; /* memory taken for its body, its job and its answer */
     struct reply reply;
     struct job *job; /* owns; what was submitted, or will be */
     struct question *question; /* owns; for the engine thread, which fills it */
@@ -70,6 +73,7 @@ struct exchange {
     bool queued; /* an answer was handed to libmicrohttpd */
     struct buf stash; /* framed bytes the socket did not take yet */
     size_t stash_at; /* of them, sent */
+    uint64_t n_stash_held; /* memory taken for the stash */
     uint64_t n_swallowed; /* body bytes of a refused request */
     uint64_t n_sent; /* bytes of the answer */
     const char *end; /* for the access log; NULL: ok */

@@ -10,13 +10,15 @@ enum {
     MAX_BIAS = 4096, /* entries of logit_bias */
     HEADER_POOL_BYTES =
         16384, /* libmicrohttpd's memory of a connection: heads of request and answer */
-    HEAD_MAX_BYTES = 12288, /* of it, for the request's head, see guard.h */
+    CONNECTION_BYTES = HEADER_POOL_BYTES + 8192, /* of it, the exchange and small answers with it */
+    HEAD_MAX_BYTES = 12288, /* of it, for the request's head, see framing.h */
     ECHO_MAX_BYTES = 1024, /* of a header that an answer repeats */
     OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
     SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
     DEFAULT_COMPLETION_TOKENS = 16,
     OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */
-    TAKE_BYTES = 64 << 10 /* output formatted in one go for a stream */
+    TAKE_BYTES = 64 << 10, /* output formatted in one go for a stream */
+    SCARCE_TAKE_BYTES = 1 << 10 /* the same while memory for clients is short */
 };
 
 #endif

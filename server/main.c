@@ -1,4 +1,5 @@
-/* The program: verbs and exit codes. 0 fine, 1 the work failed, 2 wrong usage. */
+/* The program: verbs and exit codes. 0 fine, 1 the work failed, 2 wrong usage, or `inspect` of what
+ * cannot be served. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,16 +7,24 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "config/term.h"
 #include "config/models.h"
 #include "config/settings.h"
 #include "engine/engine.h"
+#include "server/cli/ask.h"
 #include "server/cli/plan.h"
-#include "server/serve.h"
 #include "server/cli/simulate.h"
+#include "server/cli/verb.h"
+#include "server/serve.h"
 
 extern char **environ;
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNSERVABLE = 2 };
+
+#define SERVE_WHAT "serves a GGUF model over an OpenAI-compatible HTTP API"
+#define INSPECT_WHAT "prints what a GGUF file holds, and what is missing or unsupported"
+
+static const struct verb_option no_options[] = {{NULL, NULL, NULL}};
 
 static int fail(const struct err *e, int code)
 {
@@ -54,11 +63,14 @@ static int verb_serve(int argc, char **argv)
     signal(SIGTERM, leave);
     signal(SIGINT, leave);
     settings_init(&set);
-    if (settings_load(&set, argc, argv, environ, &help, &e)) {
+    if (settings_load_model(&set, argc, argv, environ, &help, &e)) {
         code = fail(&e, EXIT_USAGE);
     } else if (help) {
-        fputs("usage: millrace serve --model PATH|NAME [options]\n\n", stdout);
-        settings_print_help(stdout);
+        verb_print_help("serve MODEL [options]", SERVE_WHAT, no_options,
+                        "MODEL, --model MODEL or -m MODEL: a GGUF file, or a known name such as "
+                        "smollm2-135m.");
+        putchar('\n');
+        settings_print_help(stdout, term_width(stdout));
     } else if (serve_run(&set, &(struct serve_source){argc, argv, environ, cut_short},
                          MILLRACE_VERSION, &end, &e)) {
         code = fail(&e, EXIT_FAILED);
@@ -70,19 +82,35 @@ static int verb_serve(int argc, char **argv)
     return code;
 }
 
-static int verb_inspect(int argc, char **argv)
+static int inspect_model(const char *model)
 {
     struct buf path = {0};
     struct err e = {0};
-    if (argc != 1 || argv[0][0] == '-') {
-        fputs("usage: millrace inspect PATH|NAME\n", stderr);
-        return EXIT_USAGE;
-    }
-    enum status status = model_path_find(argv[0], &path, &e);
+    bool servable = false;
+    enum status status = model_path_find(model, &path, &e);
     if (!status)
-        status = engine_inspect(path.ptr, stdout, &e);
+        status = engine_inspect(path.ptr, stdout, &servable, &e);
     buf_release(&path);
-    return status ? fail(&e, EXIT_FAILED) : 0;
+    if (status)
+        return fail(&e, EXIT_FAILED);
+    return servable ? 0 : EXIT_UNSERVABLE;
+}
+
+static int verb_inspect(int argc, char **argv)
+{
+    struct verb_args args;
+    verb_args_init(&args, argc, argv);
+    bool help = verb_wants_help(&args);
+    const char *model = verb_word(&args);
+    bool wrong = !model || args.n;
+    verb_args_release(&args);
+    if (help)
+        verb_print_help(
+            "inspect MODEL", INSPECT_WHAT, no_options,
+            "Exit code: 0 it can be served, 1 it cannot be read, 2 it cannot be served.");
+    else if (wrong)
+        fputs("millrace: error: give one model: millrace inspect MODEL\n", stderr);
+    return help ? 0 : wrong ? EXIT_USAGE : inspect_model(model);
 }
 
 static int verb_plan(int argc, char **argv)
@@ -97,69 +125,38 @@ static int verb_simulate(int argc, char **argv)
     return finish(simulate_run(argc, argv, &e), &e);
 }
 
-static void print_usage(FILE *out);
-
 static int verb_health(int argc, char **argv)
 {
-    struct settings set;
     struct err e = {0};
-    const char *url = "", *path = "/health";
-    bool help = false;
-    while (argc > 0) {
-        if (strcmp(argv[0], "--ready") == 0) {
-            path = "/ready";
-        } else if (strcmp(argv[0], "--url") == 0 && argc > 1) {
-            url = argv[1];
-            argc--;
-            argv++;
-        } else {
-            break;
-        }
-        argc--;
-        argv++;
-    }
-    settings_init(&set);
-    enum status status = settings_load(&set, argc, argv, environ, &help, &e);
-    if (!status && help)
-        print_usage(stdout);
-    else if (!status)
-        status = serve_ask_health(&set, url, path, &e);
-    settings_release(&set);
-    return status ? fail(&e, EXIT_FAILED) : 0;
+    return ask_run(argc, argv, environ, &e) ? fail(&e, EXIT_FAILED) : 0;
 }
 
 static int verb_version(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    puts("millrace " MILLRACE_VERSION);
+    struct verb_args args;
+    verb_args_init(&args, argc, argv);
+    if (verb_wants_help(&args))
+        verb_print_help("version", "prints the version", no_options, "");
+    else
+        puts("millrace " MILLRACE_VERSION);
+    verb_args_release(&args);
     return 0;
 }
 
-static int verb_help(int argc, char **argv)
-{
-    (void)argc;
-    (void)argv;
-    print_usage(stdout);
-    return 0;
-}
+static int verb_help(int argc, char **argv);
 
 static const struct verb {
     const char *name;
     int (*run)(int argc, char **argv); /* what follows the verb */
     const char *args, *what; /* NULL: another spelling, not shown */
 } verbs[] = {
-    {"serve", verb_serve,
-     "--model PATH|NAME [--host H] [--port N] [--config FILE] [--set key=value ...]",
-     "serves a GGUF model over an OpenAI-compatible HTTP API"},
-    {"inspect", verb_inspect, "PATH|NAME",
-     "prints what a GGUF file holds, and what is missing or unsupported"},
-    {"plan", verb_plan, "PATH|NAME [--users N] [--context L] [--memory SIZE] [--json]",
-     "tells the memory that so many users need, and how many fit"},
+    {"serve", verb_serve, "MODEL [--host H] [--port N] [--config FILE] [--set key=value ...]",
+     SERVE_WHAT},
+    {"inspect", verb_inspect, "MODEL", INSPECT_WHAT},
+    {"plan", verb_plan, "MODEL [--users N] [--context L] [--memory SIZE] [--json]", PLAN_WHAT},
     {"simulate", verb_simulate, "JOURNAL|ACCESS-LOG [--kv SIZE] [--rate X] [--json]",
-     "runs a recorded load through the scheduler under other conditions"},
-    {"health", verb_health, "[--ready] [--url http://HOST:PORT]",
-     "asks a running server; exit code 0 when it is well"},
+     SIMULATE_WHAT},
+    {"health", verb_health, "[--ready] [--url http://HOST:PORT]", HEALTH_WHAT},
     {"--version", verb_version, NULL, NULL},
     {"version", verb_version, NULL, NULL},
     {"--help", verb_help, NULL, NULL},
@@ -171,20 +168,61 @@ enum { N_VERBS = sizeof(verbs) / sizeof(verbs[0]) };
 
 static void print_usage(FILE *out)
 {
+    int width = term_width(out);
     fputs("usage: millrace VERB [options]\n\n", out);
-    for (int i = 0; i < N_VERBS; i++)
-        if (verbs[i].what)
-            fprintf(out, "  %s %s\n      %s\n", verbs[i].name, verbs[i].args, verbs[i].what);
-    fputs("  --version, --help\n\n`millrace serve --help` lists all options.\n", out);
+    for (int i = 0; i < N_VERBS; i++) {
+        if (!verbs[i].what)
+            continue;
+        fprintf(out, "  %s ", verbs[i].name);
+        term_wrap(out, verbs[i].args, 3 + (int)strlen(verbs[i].name), 6, width);
+        fprintf(out, "%6s", "");
+        term_wrap(out, verbs[i].what, 6, 6, width);
+    }
+    fputs("  --version, --help\n\n", out);
+    term_wrap(out, "`millrace VERB --help` says more, `millrace serve --help` lists all options.",
+              0, 0, width);
 }
 
+static const struct verb *find_verb(const char *name)
+{
+    for (int i = 0; i < N_VERBS; i++)
+        if (strcmp(name, verbs[i].name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+/* `help VERB` is `VERB --help`. */
+static int verb_help(int argc, char **argv)
+{
+    const struct verb *verb = argc ? find_verb(argv[0]) : NULL;
+    char *help[] = {(char[]){"--help"}};
+    if (verb && verb->run != verb_help)
+        return verb->run(1, help);
+    print_usage(stdout);
+    return 0;
+}
+
+/* The verb that was meant; NULL when none is near. */
 static const char *nearest_verb(const char *given)
 {
-    int best = 0;
-    for (int i = 1; i < N_VERBS; i++)
-        if (edit_distance(given, verbs[i].name) < edit_distance(given, verbs[best].name))
-            best = i;
-    return verbs[best].name;
+    static const char *const others[][2] = {{"run", "serve"},
+                                            {"start", "serve"},
+                                            {"launch", "serve"},
+                                            {"show", "inspect"},
+                                            {"info", "inspect"}};
+    size_t least = edit_distance_of_slips(given) + 1;
+    const char *best = NULL;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(given, others[i][0]) == 0)
+            return others[i][1];
+    for (int i = 0; i < N_VERBS; i++) {
+        size_t n = edit_distance(given, verbs[i].name);
+        if (n < least) {
+            least = n;
+            best = verbs[i].name;
+        }
+    }
+    return best;
 }
 
 /* Without them the next files to be opened would take their place: log lines would go to clients. */
@@ -211,12 +249,15 @@ int main(int argc, char **argv)
     open_standard_files();
     signal(SIGBUS, on_bus_error);
     const char *name = argc > 1 ? argv[1] : "";
-    for (int i = 0; i < N_VERBS; i++)
-        if (strcmp(name, verbs[i].name) == 0)
-            return verbs[i].run(argc - 2, argv + 2);
+    const struct verb *verb = find_verb(name);
+    if (verb)
+        return verb->run(argc - 2, argv + 2);
     print_usage(stderr);
-    if (*name)
+    const char *nearest = nearest_verb(name);
+    if (*name && nearest)
         fprintf(stderr, "\nmillrace: error: unknown verb \"%s\": did you mean \"%s\"?\n", name,
-                nearest_verb(name));
+                nearest);
+    else if (*name)
+        fprintf(stderr, "\nmillrace: error: unknown verb \"%s\"\n", name);
     return EXIT_USAGE;
 }

@@ -2,14 +2,15 @@
 #include "server/policy.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text_file.h"
+
+enum { MAX_FILE_BYTES = 1 << 20 };
 
 enum where { K = 1, R = 2, B = K | R };
 enum type { INT, BOOL };
@@ -33,8 +34,8 @@ static const struct limits no_limits = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
 /* Cuts the next word off *line; NULL when there is none. */
 static char *next_word(char **line)
 {
-    char *word = *line + strspn(*line, " \t\r\n");
-    size_t n = strcspn(word, " \t\r\n");
+    char *word = *line + strspn(*line, " \t");
+    size_t n = strcspn(word, " \t");
     if (n == 0)
         return NULL;
     *line = word + n + (word[n] != 0);
@@ -44,8 +45,12 @@ static char *next_word(char **line)
 
 static enum status unknown_word(const char *word, enum where where, struct err *e)
 {
-    const char *best = where & K ? "name" : "";
-    size_t least = *best ? edit_distance(word, best) : SIZE_MAX;
+    const char *best = "";
+    size_t least = edit_distance_of_slips(word) + 1;
+    if ((where & K) && edit_distance(word, "name") < least) {
+        least = edit_distance(word, "name");
+        best = "name";
+    }
     for (size_t i = 0; i < N_POLICY_WORDS; i++) {
         size_t n = edit_distance(word, words[i].name);
         if ((words[i].where & where) && n < least) {
@@ -53,6 +58,8 @@ static enum status unknown_word(const char *word, enum where where, struct err *
             best = words[i].name;
         }
     }
+    if (!*best)
+        return err_set(e, ERR_INVALID, "unknown word \"%.64s\"", word);
     return err_set(e, ERR_INVALID, "unknown word \"%.64s\": did you mean \"%s\"", word, best);
 }
 
@@ -175,6 +182,19 @@ static enum status read_words(char *text, struct line_words *w, struct err *e)
     return st;
 }
 
+/* A key that no client can send would lock everybody out. Clients refuse to send other characters than
+ * those of ASCII, or do not agree on their bytes. */
+static enum status check_key(const char *key, struct err *e)
+{
+    if (strlen(key) > POLICY_MAX_KEY_BYTES)
+        return err_set(e, ERR_INVALID, "the key is longer than %d bytes", POLICY_MAX_KEY_BYTES);
+    for (const char *p = key; *p; p++)
+        if (*p < ' ' || *p > '~')
+            return err_set(e, ERR_INVALID,
+                           "the key holds a character that is not ascii: no client can send it");
+    return OK;
+}
+
 static void add_key(struct policy *p, const char *text, uint32_t tenant, bool admin)
 {
     p->key = mem_realloc(p->key, mem_mul(p->n_keys + 1, sizeof(*p->key)));
@@ -216,9 +236,9 @@ static enum status read_line(struct policy *p, char *line, int no, struct err *e
     const char *key = next_word(&line);
     if (!key || *key == '#')
         return OK;
-    if (strlen(key) > POLICY_MAX_KEY_BYTES)
-        return err_set(e, ERR_INVALID, "the key is longer than %d bytes", POLICY_MAX_KEY_BYTES);
-    enum status st = read_words(line, &w, e);
+    enum status st = check_key(key, e);
+    if (!st)
+        st = read_words(line, &w, e);
     if (st)
         return st;
     struct policy_tenant *t = add_tenant(p, w.name ? 'n' : 'k', w.name ? w.name : key);
@@ -238,57 +258,27 @@ static enum status read_line(struct policy *p, char *line, int no, struct err *e
     return place_key(p, key, t, e);
 }
 
-/* Never waits for somebody to open the other end of a pipe: a reload happens on the main thread. */
-static FILE *open_file(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return NULL;
-    (void)fcntl(fd, F_SETFL, O_RDONLY);
-    FILE *f = fdopen(fd, "r");
-    if (!f)
-        close(fd);
-    return f;
-}
-
-/* As fgets, and tells how many bytes there were. */
-static bool next_line(FILE *f, char *text, size_t cap, size_t *n)
-{
-    int c = 0;
-    *n = 0;
-    while (*n + 1 < cap && c != '\n' && (c = getc(f)) != EOF)
-        text[(*n)++] = (char)c;
-    text[*n] = 0;
-    return *n > 0;
-}
-
 static enum status load_file(struct policy *p, const char *path, struct err *e)
 {
-    FILE *f = open_file(path);
-    if (!f)
-        return err_set(e, ERR_IO, "cannot read the key file \"%s\": %s", path, strerror(errno));
-    static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with U+FEFF */
-    enum { MARK_BYTES = sizeof(mark) - 1 };
-    char text[MARK_BYTES + POLICY_MAX_LINE_BYTES + 2];
-    enum status st = OK;
+    struct buf text = {0};
     bool any = false;
-    size_t n;
-    for (int no = 1; !st && next_line(f, text, sizeof(text), &n); no++) {
-        char *line = text + (no == 1 && strncmp(text, mark, MARK_BYTES) == 0 ? MARK_BYTES : 0);
-        char *first = line + strspn(line, " \t\r\n");
+    enum status st = text_file_read("key file", path, MAX_FILE_BYTES, &text, e);
+    char *line = text.ptr;
+    for (int no = 1; !st && line; no++) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = 0;
+        const char *first = line + strspn(line, " \t");
         any |= *first && *first != '#';
-        if (memchr(text, 0, n))
-            st = err_set(e, ERR_INVALID, "holds a nul byte");
-        else if (strlen(line) > POLICY_MAX_LINE_BYTES)
+        if (strlen(line) > POLICY_MAX_LINE_BYTES)
             st = err_set(e, ERR_INVALID, "longer than %d bytes", POLICY_MAX_LINE_BYTES);
         else
             st = read_line(p, line, no, e);
         if (st)
             err_prefix(e, "key file \"%s\" line %d", path, no);
+        line = end ? end + 1 : NULL;
     }
-    if (!st && ferror(f))
-        st = err_set(e, ERR_IO, "cannot read the key file \"%s\": %s", path, strerror(errno));
-    fclose(f);
+    buf_release(&text);
     if (!st && !any)
         st = err_set(e, ERR_INVALID, "key file \"%s\" holds no key", path);
     return st;
@@ -355,9 +345,13 @@ enum status policy_load(const struct settings *set, struct policy **out, struct 
         p->route[i] = no_limits;
     struct policy_tenant *t = add_tenant(p, 'n', "default");
     snprintf(t->name, sizeof(t->name), "default");
-    if (*set->api_key)
+    enum status st = OK;
+    if (*set->api_key && (st = check_key(set->api_key, e)))
+        err_prefix(e, "option api_key (environment: MILLRACE_API_KEY)");
+    else if (*set->api_key)
         add_key(p, set->api_key, 0, true);
-    enum status st = *set->api_key_file ? load_file(p, set->api_key_file, e) : OK;
+    if (!st && *set->api_key_file)
+        st = load_file(p, set->api_key_file, e);
     if (!st)
         st = load_routes(p, set, e);
     count_keys(p);

@@ -2,6 +2,7 @@
 #include "server/question.h"
 
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "server/exchange.h"
 
 struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
@@ -10,6 +11,11 @@ struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uin
     static const size_t item_bytes[] = {[ASK_SEQUENCES] = sizeof(struct seq_view),
                                         [ASK_BLOCKS] = sizeof(struct block_view),
                                         [ASK_JOURNAL] = sizeof(struct journal_record)};
+    struct err e;
+    if (ledger_take(&ex->held, LEDGER_ANSWERS, n_items * item_bytes[kind], &e)) {
+        reply_err(ex, &e);
+        return NULL;
+    }
     struct question *q = mem_zalloc(sizeof(*q));
     q->ex = ex;
     q->format = format;

@@ -15,7 +15,7 @@ struct question {
     void (*format)(struct question *q);
 };
 
-/* Room for n_items of the kind; becomes ex->question. */
+/* Room for n_items of the kind; becomes ex->question. NULL: no memory for it, ex->reply says so. */
 struct question *question_new(struct exchange *ex, enum sched_ask_kind kind, uint32_t n_items,
                               void (*format)(struct question *q));
 void question_free(struct question *q); /* NULL is fine; not while the engine thread has it */

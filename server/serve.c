@@ -18,9 +18,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "config/ledger.h"
 #include "config/metrics.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/tenant.h"
+#include "server/budget.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -31,6 +33,8 @@ struct app {
     int signal_fd, loaded_fd;
     struct metrics *metrics; /* owns */
     struct tenants *tenants; /* owns */
+    struct ledger *ledger; /* owns */
+    uint64_t memory_bytes; /* that the process may have in all */
     struct server *srv; /* owns */
     struct thread loader;
     enum status load_status; /* the loader's, valid once loaded_fd is readable */
@@ -101,7 +105,11 @@ static enum status open_front(struct app *a, struct err *e)
     a->tenants = tenants_new(
         (uint64_t)a->set->sched_age * NS_PER_MS, (uint32_t)a->set->sched_max_running,
         (uint32_t)a->set->sched_spare_running, (uint64_t)a->set->sched_max_queued_tokens);
-    status = server_new(a->set, a->version, a->metrics, a->service, a->tenants, &a->srv, e);
+    a->memory_bytes = kv_free_bytes();
+    a->ledger = ledger_new(ledger_kinds, N_LEDGER_KINDS, TENANT_MAX);
+    ledger_set_total(a->ledger, budget_bytes(a->set, a->memory_bytes, a->memory_bytes / 2));
+    status =
+        server_new(a->set, a->version, a->metrics, a->service, a->tenants, a->ledger, &a->srv, e);
     return status ? status : server_listen(a->srv, e);
 }
 
@@ -189,7 +197,7 @@ static void reload(struct app *a)
     bool help;
     settings_init(&set);
     enum status status =
-        settings_load(&set, a->from->argc, a->from->argv, a->from->environ, &help, &e);
+        settings_load_model(&set, a->from->argc, a->from->argv, a->from->environ, &help, &e);
     if (!status)
         status = server_reload(a->srv, &set, &e);
     if (status)
@@ -244,12 +252,23 @@ static void close_all(struct app *a)
     server_free(a->srv);
     service_free(a->service);
     tenants_free(a->tenants);
+    ledger_free(a->ledger);
     if (a->metrics)
         metrics_free(a->metrics);
     if (a->signal_fd >= 0)
         close(a->signal_fd);
     if (a->loaded_fd >= 0)
         close(a->loaded_fd);
+}
+
+/* What the model took is known now. */
+static void size_ledger(struct app *a)
+{
+    const struct service *v = a->service;
+    uint64_t fixed =
+        v->info->device.weight_bytes + v->info->device.scratch_bytes + v->kv.arena.n_bytes;
+    uint64_t memory = budget_within_limits(a->memory_bytes, fixed);
+    ledger_set_total(a->ledger, budget_bytes(a->set, memory, fixed));
 }
 
 static enum status run(struct app *a, enum serve_end *end, struct err *e)
@@ -271,6 +290,7 @@ static enum status run(struct app *a, enum serve_end *end, struct err *e)
         *e = a->load_error;
         return a->load_status;
     }
+    size_ledger(a);
     service_describe(a->service, a->version, a->metrics);
     server_set_ready(a->srv);
     print_banner(a);

@@ -1,4 +1,4 @@
-/* `millrace serve` and `millrace health`. Thread: main. */
+/* `millrace serve`. Thread: main. */
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
@@ -23,9 +23,5 @@ enum serve_end { SERVE_ENDED, SERVE_LEFT_LOADING, SERVE_CUT_SHORT };
 
 enum status serve_run(const struct settings *set, const struct serve_source *from,
                       const char *version, enum serve_end *end, struct err *e);
-
-/* Asks a running server: GET path of url ("" : host and port of the settings). OK when it answers 200. */
-enum status serve_ask_health(const struct settings *set, const char *url, const char *path,
-                             struct err *e);
 
 #endif

@@ -15,8 +15,8 @@
 #include "server/http/offload.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       struct service *service, struct tenants *tenants, struct server **out,
-                       struct err *e)
+                       struct service *service, struct tenants *tenants, struct ledger *ledger,
+                       struct server **out, struct err *e)
 {
     struct server *srv = mem_zalloc(sizeof(*srv));
     *out = srv;
@@ -25,6 +25,8 @@ enum status server_new(const struct settings *set, const char *version, struct m
     srv->set = set;
     srv->version = version;
     srv->metrics = metrics;
+    srv->ledger = ledger;
+    srv->names = (struct ledger_hold){.ledger = ledger, .key = LEDGER_NOBODY};
     snprintf(srv->fingerprint, sizeof(srv->fingerprint), "millrace-%s", version);
     if (getrandom(&srv->id_salt, sizeof(srv->id_salt), 0) != sizeof(srv->id_salt))
         return err_set(e, ERR_IO, "no random bytes: %s", strerror(errno));
@@ -136,6 +138,7 @@ void server_free(struct server *srv)
     mem_free(srv->loop);
     mem_free(srv->service);
     auth_release(&srv->auth);
+    ledger_drop(&srv->names);
     mutex_release(&srv->prefix_lock);
     mem_free(srv);
 }

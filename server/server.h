@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ledger.h"
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -27,6 +28,8 @@ struct server {
     const char *version; /* borrows; static */
     struct metrics *metrics; /* borrows */
     struct auth auth;
+    struct ledger *ledger; /* borrows; NULL: no bounds */
+    struct ledger_hold names; /* of named prefixes; under prefix_lock */
     struct service **service; /* owns the table; each borrowed until server_stop returned */
     uint32_t n_services; /* at least 1: the first serves requests that name no model */
     char fingerprint[64]; /* system_fingerprint of answers */
@@ -41,11 +44,11 @@ struct server {
     uint16_t port; /* bound; after server_listen */
 };
 
-/* service: its names are set; loaded before server_set_ready. tenants: where the keys' weights and caps go (borrows, or NULL). Errors: ERR_IO,
+/* service: its names are set; loaded before server_set_ready. tenants: where the keys' weights and caps go; ledger: the budget of client memory (borrows, or NULL; both outlive the services). Errors: ERR_IO,
  * ERR_INVALID from the key file. */
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
-                       struct service *service, struct tenants *tenants, struct server **out,
-                       struct err *e);
+                       struct service *service, struct tenants *tenants, struct ledger *ledger,
+                       struct server **out, struct err *e);
 /* Binds and starts the loops. ERR_IO names address, port and, when it can be told, who holds it. */
 enum status server_listen(struct server *srv, struct err *e);
 /* New keys, weights, caps and limits from now on; what was let in goes on under the old ones. Other

@@ -23,8 +23,8 @@ static enum status find_model(struct service *v, struct err *e)
     struct buf path = {0}, id = {0};
     if (!*v->set->model)
         return err_set_field(e, ERR_INVALID, "model", NULL,
-                             "no model is given: --model PATH or NAME (for instance --model "
-                             "smollm2-135m after deploy/fetch-model smollm2-135m)");
+                             "no model is given: millrace serve MODEL, or --model MODEL: a GGUF "
+                             "file, or a known name such as smollm2-135m");
     enum status status = model_path_find(v->set->model, &path, e);
     if (status) {
         buf_release(&path);

@@ -104,14 +104,14 @@ static float *floats(struct cpu_backend *be, size_t rows, size_t width)
 static void init_acts(struct cpu_backend *be, uint32_t max_rows)
 {
     const struct hparams *h = &be->m->h;
-    unsigned embd = act_forms(be->activations, (const struct packed *[]){&be->m->head}, 1);
+    unsigned embd = act_forms(be, (const struct packed *[]){&be->m->head}, 1);
     unsigned attn = 0, ff = 0;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const struct cpu_layer *l = &be->m->layer[i];
         const struct packed *from_embd[] = {&l->q, &l->k, &l->v, &l->gate, &l->up};
-        embd |= act_forms(be->activations, from_embd, sizeof from_embd / sizeof from_embd[0]);
-        attn |= act_forms(be->activations, (const struct packed *[]){&l->attn_out}, 1);
-        ff |= act_forms(be->activations, (const struct packed *[]){&l->down}, 1);
+        embd |= act_forms(be, from_embd, sizeof from_embd / sizeof from_embd[0]);
+        attn |= act_forms(be, (const struct packed *[]){&l->attn_out}, 1);
+        ff |= act_forms(be, (const struct packed *[]){&l->down}, 1);
     }
     act_init(be, &be->embd_act, embd, h->n_embd, max_rows);
     act_init(be, &be->attn_act, attn, h->n_heads * h->head_dim, max_rows);
@@ -130,7 +130,7 @@ static void init_workers(struct cpu_backend *be)
         ws->row = floats(be, 1, be->row_floats);
         ws->attend =
             floats(be, 1, attend_scratch_floats(group, h->head_dim, be->base.layout.n_slots));
-        ws->sample = sample_scratch_new(be->base.n_vocab);
+        ws->sample = sample_scratch_new(be->base.n_vocab, be->k->row);
     }
 }
 

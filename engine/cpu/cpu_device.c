@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/cpu/levels.h"
 #include "engine/kv_shape.h"
 
 struct cpu_device_model {
@@ -28,13 +28,13 @@ static enum status cpu_probe(const struct settings *s, struct device_info *out, 
 {
     static const char *const activations[] = {"int8", "int16", "f32"};
     const struct kernels *k;
-    enum status st = cpuid_kernels(s->cpu_isa, &k, e);
+    enum status st = levels_choose(s->cpu_isa, &k, e);
     if (st != OK)
         return st;
     snprintf(out->name, sizeof out->name, "%s", cpu_device.name);
     snprintf(out->level, sizeof out->level, "%s", k->name);
     snprintf(out->text, sizeof out->text, "%s (available: %s), %u threads, %s activations", k->name,
-             cpuid_levels(), count_threads(s), activations[s->cpu_activations]);
+             levels_names(), count_threads(s), activations[s->cpu_activations]);
     snprintf(out->numerics, sizeof out->numerics, "%s %s", k->name,
              activations[s->cpu_activations]);
     return OK;
@@ -60,7 +60,7 @@ static enum status open_model(const struct settings *s, struct cpu_device_model 
     *out = m;
     enum status st = cpu_probe(s, &m->base.info, e);
     if (st == OK)
-        st = cpuid_kernels(s->cpu_isa, &m->kernels, e);
+        st = levels_choose(s->cpu_isa, &m->kernels, e);
     return st == OK ? pool_new(count_threads(s), s->cpu_pin, &m->pool, e) : st;
 }
 
@@ -81,7 +81,7 @@ static enum status cpu_load(const struct settings *s, const struct gguf *g, cons
     struct cpu_device_model *m;
     enum status st = open_model(s, &m, e);
     if (st == OK)
-        st = cpu_model_load(g, h, w, m->pool, &m->model, e);
+        st = cpu_model_load(g, h, w, m->kernels->format, m->pool, &m->model, e);
     return take_model(m, st, out);
 }
 
@@ -91,7 +91,7 @@ static enum status cpu_plan(const struct settings *s, const struct hparams *h,
     struct cpu_device_model *m;
     enum status st = open_model(s, &m, e);
     if (st == OK)
-        m->model = cpu_model_plan(h, w);
+        m->model = cpu_model_plan(h, w, m->kernels->format);
     return take_model(m, st, out);
 }
 

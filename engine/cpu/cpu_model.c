@@ -21,6 +21,7 @@ struct fill {
 
 struct loader {
     struct cpu_model *m;
+    const struct pack_format *format;
     struct fill *fill; /* owns */
     uint32_t n_fill, n_items;
     size_t embd_at; /* where rows of untied embeddings go */
@@ -36,7 +37,7 @@ static size_t plan_bytes(struct loader *l, size_t n_bytes)
 
 static void plan_matrix(struct loader *l, struct packed *to, const struct gguf_tensor *from)
 {
-    packed_plan(to, from);
+    packed_plan(to, l->format, from);
     l->fill[l->n_fill++] = (struct fill){to, from, l->n_items, plan_bytes(l, packed_bytes(to))};
     l->n_items += (to->n_groups + FILL_GROUPS - 1) / FILL_GROUPS;
 }
@@ -172,10 +173,11 @@ static void init_rope(struct cpu_model *m, const float *factors)
 }
 
 /* Plans all of it; whole huge pages. */
-static struct loader begin(const struct hparams *h, const struct weights *w)
+static struct loader begin(const struct hparams *h, const struct weights *w,
+                           const struct pack_format *format)
 {
     struct cpu_model *m = mem_zalloc(sizeof *m);
-    struct loader l = {.m = m};
+    struct loader l = {.m = m, .format = format};
     m->h = *h;
     m->layer = mem_zalloc(mem_mul(h->n_layers, sizeof *m->layer));
     l.fill = mem_zalloc(mem_mul((size_t)h->n_layers * MATRICES_A_LAYER + 1, sizeof *l.fill));
@@ -190,18 +192,20 @@ static struct loader begin(const struct hparams *h, const struct weights *w)
     return l;
 }
 
-struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w)
+struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w,
+                                 const struct pack_format *format)
 {
-    struct loader l = begin(h, w);
+    struct loader l = begin(h, w, format);
     mem_free(l.fill);
     init_rope(l.m, NULL);
     return l.m;
 }
 
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
-                           struct pool *pool, struct cpu_model **out, struct err *e)
+                           const struct pack_format *format, struct pool *pool,
+                           struct cpu_model **out, struct err *e)
 {
-    struct loader l = begin(h, w);
+    struct loader l = begin(h, w, format);
     struct cpu_model *m = l.m;
     enum status s = map_memory(m, e);
     if (s != OK)

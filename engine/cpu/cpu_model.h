@@ -34,10 +34,12 @@ struct cpu_model {
 
 /* Nothing of the tensors' data in the gguf is read later: its pages are dropped. */
 enum status cpu_model_load(const struct gguf *g, const struct hparams *h, const struct weights *w,
-                           struct pool *pool, struct cpu_model **out, struct err *e);
+                           const struct pack_format *format, struct pool *pool,
+                           struct cpu_model **out, struct err *e);
 /* Only what its memory would take (n_bytes) and how its matrices would lie: no weight is read, the model
  * cannot compute. */
-struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w);
+struct cpu_model *cpu_model_plan(const struct hparams *h, const struct weights *w,
+                                 const struct pack_format *format);
 void cpu_model_free(struct cpu_model *m);
 /* Writes n_embd values of a token's embedding, scaled as the layers take it. */
 void cpu_model_embedding(const struct cpu_model *m, uint32_t token, float *out);

@@ -17,40 +17,40 @@ void act_init(struct cpu_backend *be, struct act *a, unsigned forms, uint32_t n_
               uint32_t max_rows)
 {
     *a = (struct act){.forms = forms, .n_blocks = (n_in + PACK_BLOCK - 1) / PACK_BLOCK};
-    for (int f = 0; f < ACT_FORMS; f++) {
+    for (int f = 0; f < KERNEL_FORMS; f++) {
         if (!(forms >> f & 1))
             continue;
-        a->stride[f] = mem_mul(a->n_blocks, act_block_bytes[f]);
+        a->stride[f] = mem_mul(a->n_blocks, be->k->act_bytes[f]);
         a->form[f] = cpu_scratch(be, SCRATCH_ALIGN, max_rows, a->stride[f]);
     }
 }
 
 void act_release(struct act *a)
 {
-    for (int f = 0; f < ACT_FORMS; f++)
+    for (int f = 0; f < KERNEL_FORMS; f++)
         mem_free(a->form[f]);
     *a = (struct act){0};
 }
 
-unsigned act_forms(int activations, const struct packed *const *w, uint32_t n)
+unsigned act_forms(const struct cpu_backend *be, const struct packed *const *w, uint32_t n)
 {
     unsigned forms = 0;
     for (uint32_t i = 0; i < n; i++)
-        forms |= 1u << kernels_form(w[i]->kind, activations);
+        forms |= act_forms_of(be, w[i]);
     return forms;
 }
 
 unsigned act_forms_of(const struct cpu_backend *be, const struct packed *w)
 {
-    return 1u << kernels_form(w->kind, be->activations);
+    return 1u << be->k->form(w->kind, be->activations);
 }
 
 void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint32_t row,
              uint32_t block0, const float *x, uint32_t n)
 {
-    for (int f = 0; f < ACT_FORMS; f++)
+    for (int f = 0; f < KERNEL_FORMS; f++)
         if (forms >> f & 1)
-            k->quantise[f](x, n, a->form[f] + row * a->stride[f] + block0 * act_block_bytes[f]);
+            k->quantise[f](x, n, a->form[f] + row * a->stride[f] + block0 * k->act_bytes[f]);
 }
 
 /* ---- matrix phases ---- */
@@ -78,13 +78,13 @@ static void tile_compute(const struct phase *ph, const struct packed *w, uint32_
                          uint32_t n_rows, uint32_t group0, float *tile)
 {
     const struct cpu_backend *be = ph->be;
-    enum act_form form = kernels_form(w->kind, be->activations);
+    uint32_t form = be->k->form(w->kind, be->activations);
     kernel_matmul *matmul = be->k->matmul[w->kind][form];
     const uint8_t *act = ph->act->form[form] + row0 * ph->act->stride[form];
-    uint32_t n_groups = w->n_groups - group0;
-    if (n_groups > CHUNK_ROWS / PACK_ROWS)
-        n_groups = CHUNK_ROWS / PACK_ROWS;
-    else if (n_groups < CHUNK_ROWS / PACK_ROWS)
+    uint32_t n_groups = w->n_groups - group0, of_chunk = CHUNK_ROWS / w->format->rows;
+    if (n_groups > of_chunk)
+        n_groups = of_chunk;
+    else if (n_groups < of_chunk)
         memset(tile, 0, (size_t)n_rows * CHUNK_ROWS * sizeof *tile);
     matmul(w->data + group0 * w->group_bytes, w->group_bytes, n_groups, w->n_blocks, act,
            ph->act->stride[form], n_rows, tile, CHUNK_ROWS);
@@ -109,9 +109,10 @@ static void phase_item(void *ctx, uint32_t item, uint32_t worker)
         uint32_t n = w->n_rows - out0 < CHUNK_ROWS ? w->n_rows - out0 : CHUNK_ROWS;
         for (uint32_t r = block_row; r < row_end; r += TILE_TOKENS) {
             uint32_t n_rows = row_end - r < TILE_TOKENS ? row_end - r : TILE_TOKENS;
-            tile_compute(ph, w, ph->row0 + r, n_rows, out0 / PACK_ROWS, ws->tile[0]);
+            tile_compute(ph, w, ph->row0 + r, n_rows, out0 / w->format->rows, ws->tile[0]);
             if (ph->pair)
-                tile_compute(ph, ph->pair, ph->row0 + r, n_rows, out0 / PACK_ROWS, ws->tile[1]);
+                tile_compute(ph, ph->pair, ph->row0 + r, n_rows, out0 / w->format->rows,
+                             ws->tile[1]);
             ph->finish(ph->be, ph, index, worker, ph->row0 + r, n_rows, out0, n);
         }
     }
@@ -173,8 +174,7 @@ static void norm_item(void *ctx, uint32_t row, uint32_t worker)
 static void norm(struct cpu_backend *be, const float *weight, const struct packed *const *next,
                  uint32_t n_next)
 {
-    struct norm_run run = {
-        .be = be, .weight = weight, .forms = act_forms(be->activations, next, n_next)};
+    struct norm_run run = {.be = be, .weight = weight, .forms = act_forms(be, next, n_next)};
     pool_run(be->pool, norm_item, &run, be->n_rows);
 }
 

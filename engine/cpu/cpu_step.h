@@ -19,10 +19,10 @@ enum {
 
 /* Inputs of matrix products, in every form that their matrices take. */
 struct act {
-    unsigned forms; /* bit set of enum act_form */
+    unsigned forms; /* bit set of the level's forms */
     uint32_t n_blocks;
-    size_t stride[ACT_FORMS]; /* bytes from row to row */
-    uint8_t *form[ACT_FORMS]; /* owns [max_rows * stride] */
+    size_t stride[KERNEL_FORMS]; /* bytes from row to row */
+    uint8_t *form[KERNEL_FORMS]; /* owns [max_rows * stride] */
 };
 
 struct worker_scratch {
@@ -95,7 +95,7 @@ void act_init(struct cpu_backend *be, struct act *a, unsigned forms, uint32_t n_
               uint32_t max_rows);
 void act_release(struct act *a);
 /* Bit set of the forms that these matrices take. */
-unsigned act_forms(int activations, const struct packed *const *w, uint32_t n);
+unsigned act_forms(const struct cpu_backend *be, const struct packed *const *w, uint32_t n);
 /* Quantises n floats (a multiple of 32) into a row of a, from block0 on, in the forms asked for. */
 void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint32_t row,
              uint32_t block0, const float *x, uint32_t n);

@@ -1,8 +1,9 @@
-/* The table of functions of one instruction-set level, and the data they work on.
+/* The table of one instruction level: its formats and its functions, chosen once at start (levels.h).
  *
- * kernels_c.c is the oracle (no intrinsics); each *_avx2.c overrides what it has. Rule for every
- * level: an output element is computed by the same sequence of roundings whatever the number of
- * tokens, the tile that served it or the thread, so results never depend on company. */
+ * A level is a folder of engine/cpu/. c/ is the oracle (no intrinsics) and what other levels stand on
+ * where they have nothing of their own. Rule for every level: an output element is computed by the
+ * same sequence of roundings whatever the number of tokens, the tile that served it or the thread, so
+ * results never depend on company. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
@@ -11,43 +12,14 @@
 #include <stdint.h>
 
 #include "engine/cpu/packed.h"
+#include "engine/sample/row_passes.h"
 #include "kvpool/layout.h"
 
-/* Forms of activations, in blocks of 32 inputs. Sums are those of the rounded values in both halves
- * of the block: they carry the weights' mins. */
-enum act_form { ACT_I8, ACT_I16, ACT_F32, ACT_FORMS };
+/* Forms of activations a level may have; which they are is its own affair. */
+enum { KERNEL_FORMS = 3 };
 
-/* Largest ratio: 4 groups * 2 lanes * 2 maddubs * 2 * 15 * 127 * 16384 = 0.93 * 2^30 fits 31 bits. */
-enum { ACT_I8_RATIO = 16384 };
-
-/* One scale per 8 inputs, as an integer ratio to the block's: input i is q[i] * ratio[i / 8] * d. The
- * ratio replaces the ones of the madd that widens sums anyway, so fine scales cost almost nothing. */
-struct act_i8 {
-    int8_t q[32];
-    int16_t ratio[4][2]; /* 0..ACT_I8_RATIO, twice: for both halves of a lane */
-    float d;
-    float sum[2];
-    float sum_all; /* sum[0] + sum[1] */
-};
-
-/* Inputs in the order 0 2 1 3 within each four, as the 16-bit halves of packed bytes come. */
-struct act_i16 {
-    int16_t q[32];
-    float d;
-    float sum[2];
-    float sum_all;
-};
-
-struct act_f32 {
-    float x[32];
-    float sum[2];
-    float sum_all;
-    float unused;
-};
-
-extern const size_t act_block_bytes[ACT_FORMS];
-
-/* n_groups consecutive row groups for n_tokens activations: out[t * out_stride + 8 * g + row]. */
+/* n_groups consecutive row groups for n_tokens activations: out[t * out_stride + R * g + row],
+ * R rows a group. */
 typedef void kernel_matmul(const uint8_t *groups, size_t group_bytes, uint32_t n_groups,
                            uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
                            uint32_t n_tokens, float *out, size_t out_stride);
@@ -118,9 +90,14 @@ static inline const uint8_t *attend_unit(const struct attend *a, uint32_t b)
 
 struct kernels {
     const char *name;
-    /* [PACK_KINDS][ACT_FORMS]; NULL where that form is never used */
-    kernel_matmul *const (*matmul)[ACT_FORMS];
-    kernel_quantise *quantise[ACT_FORMS];
+    const struct pack_format *format; /* of weights */
+    size_t act_bytes[KERNEL_FORMS]; /* of a block of 32 inputs; 0: the level has no such form */
+    kernel_quantise *quantise[KERNEL_FORMS];
+    /* The form a matrix takes its inputs in under a setting of cpu.activations. */
+    uint32_t (*form)(enum pack_kind kind, int activations_setting);
+    /* [PACK_KINDS][KERNEL_FORMS]; NULL where that form is never used */
+    kernel_matmul *const (*matmul)[KERNEL_FORMS];
+    const struct row_passes *row; /* of sampling */
     /* out = x / sqrt(mean(x^2) + eps) * weight */
     void (*rms_norm)(const float *x, const float *weight, float eps, uint32_t n, float *out);
     /* out = gate * sigmoid(gate) * up; n a multiple of 8 */
@@ -140,12 +117,5 @@ struct kernels {
     void (*kv_rotate)(float *x, uint32_t head_dim);
     void (*attend)(const struct attend *a);
 };
-
-/* The form a matrix takes its inputs in: float weights keep floats; 8-bit weights take 16-bit
- * activations even in the int8 setting, because with plain AVX2 they cost no more than 8-bit ones. */
-enum act_form kernels_form(enum pack_kind kind, int activations_setting);
-
-extern const struct kernels kernels_c;
-extern const struct kernels *kernels_avx2(void); /* NULL when not built in */
 
 #endif

@@ -1,14 +1,15 @@
-/* Weight matrices as the kernels read them: 8 output rows interleaved, 32 inputs a block.
+/* Weight matrices as the kernels read them: the output rows of a group interleaved, 32 inputs a block.
  *
- * Made once at load (repack.c) from the GGUF's own formats, without loss: integers stay integers,
- * scales keep their coding. A matrix is a run of groups of 8 rows (the last one padded with zero
- * rows); a group is a run of units along the inputs; a unit is one block of 32 inputs, or for the
- * K-quants a header and 8 blocks (256 inputs). Inside a block the payload is
- *   4-bit: 4 vectors of 32 bytes; byte 4*r+i of vector v holds input 4*v+i of row r in its low half
+ * Made once at load from the GGUF's own formats, without loss: integers stay integers, scales keep
+ * their coding. A level chooses R, the rows of a group (struct pack_format). A matrix is a run of
+ * groups (the last one padded with zero rows); a group is a run of units along the inputs; a unit is
+ * one block of 32 inputs, or for the K-quants a header and 8 blocks (256 inputs). Inside a block the
+ * payload is
+ *   4-bit: 4 vectors of 4 R bytes; byte 4*r+i of vector v holds input 4*v+i of row r in its low half
  *          and input 16+4*v+i in its high half (unsigned 0..15)
- *   8-bit: 8 vectors of 32 bytes; byte 4*r+i of vector v holds input 4*v+i of row r (signed)
- * so that lane r of a 32-bit vector is row r, and four inputs lie side by side for maddubs.
- * A weight is scale*q + min. Float kinds hold [input][8 rows]. Thread: read-only after load. */
+ *   8-bit: 8 vectors of 4 R bytes; byte 4*r+i of vector v holds input 4*v+i of row r, plus the bias
+ * so that lane r of a 32-bit vector is row r, and four inputs lie side by side for a byte product.
+ * A weight is scale*q + min. Float kinds hold [input][R rows]. Thread: read-only after load. */
 #ifndef ENGINE_CPU_PACKED_H
 #define ENGINE_CPU_PACKED_H
 
@@ -17,10 +18,10 @@
 
 #include "engine/model/gguf.h"
 
-enum { PACK_ROWS = 8, PACK_BLOCK = 32 };
+enum { PACK_BLOCK = 32 };
 
-/* id, blocks a unit, unit header bytes, block header bytes, payload bytes.
- * Headers, each times 8 rows:
+/* id, blocks a unit, then bytes a row: unit header, block header, payload.
+ * Headers, each times R rows:
  *   N4      block: f16 d                min = -8 d            Q4_0
  *   N4_M    block: f16 d, f16 m         min = m               Q4_1
  *   N4_K    unit: f16 d, f16 dm; block: i8 s, i8 n            Q4_K (scale d*s, min -dm*n)
@@ -30,17 +31,17 @@ enum { PACK_ROWS = 8, PACK_BLOCK = 32 };
  *   I8_K    as N4_K                                           Q5_K
  *   I8_K16  unit: f16 d, unused; block: i8 s[2]; no min       Q6_K */
 #define PACK_TABLE(X)                                                                              \
-    X(PACK_N4, 1, 0, 16, 128)                                                                      \
-    X(PACK_N4_M, 1, 0, 32, 128)                                                                    \
-    X(PACK_N4_K, 8, 32, 16, 128)                                                                   \
-    X(PACK_N4_K16, 8, 32, 32, 128)                                                                 \
-    X(PACK_I8, 1, 0, 16, 256)                                                                      \
-    X(PACK_I8_M, 1, 0, 32, 256)                                                                    \
-    X(PACK_I8_K, 8, 32, 16, 256)                                                                   \
-    X(PACK_I8_K16, 8, 32, 16, 256)                                                                 \
-    X(PACK_F32, 1, 0, 0, 1024)                                                                     \
-    X(PACK_F16, 1, 0, 0, 512)                                                                      \
-    X(PACK_BF16, 1, 0, 0, 512)
+    X(PACK_N4, 1, 0, 2, 16)                                                                        \
+    X(PACK_N4_M, 1, 0, 4, 16)                                                                      \
+    X(PACK_N4_K, 8, 4, 2, 16)                                                                      \
+    X(PACK_N4_K16, 8, 4, 4, 16)                                                                    \
+    X(PACK_I8, 1, 0, 2, 32)                                                                        \
+    X(PACK_I8_M, 1, 0, 4, 32)                                                                      \
+    X(PACK_I8_K, 8, 4, 2, 32)                                                                      \
+    X(PACK_I8_K16, 8, 4, 2, 32)                                                                    \
+    X(PACK_F32, 1, 0, 0, 128)                                                                      \
+    X(PACK_F16, 1, 0, 0, 64)                                                                       \
+    X(PACK_BF16, 1, 0, 0, 64)
 
 enum pack_kind {
 #define X(id, blocks, unit_head, block_head, payload) id,
@@ -49,36 +50,45 @@ enum pack_kind {
         PACK_KINDS
 };
 
-struct pack_shape {
-    uint16_t blocks; /* blocks of 32 inputs a unit */
-    uint16_t unit_head; /* bytes */
-    uint16_t block_head; /* bytes */
-    uint16_t block_bytes; /* header and payload */
-    uint16_t unit_bytes;
+/* What a level chooses. */
+struct pack_format {
+    uint32_t rows; /* R, outputs of a group: a divisor of 32 */
+    int byte_bias; /* added to 8-bit integers: 128 where the byte product takes them unsigned */
 };
-extern const struct pack_shape pack_shape[PACK_KINDS];
+
+struct pack_shape {
+    uint32_t blocks; /* blocks of 32 inputs a unit */
+    uint32_t unit_head; /* bytes */
+    uint32_t block_head; /* bytes */
+    uint32_t block_bytes; /* header and payload */
+    uint32_t unit_bytes;
+};
 
 struct packed {
+    const struct pack_format *format; /* of the level */
     enum pack_kind kind;
+    struct pack_shape shape;
     uint32_t n_rows; /* outputs */
     uint32_t n_in; /* inputs as in the file */
     uint32_t n_blocks; /* inputs / 32, rounded up */
-    uint32_t n_groups; /* outputs / 8, rounded up */
+    uint32_t n_groups; /* outputs / format->rows, rounded up */
     size_t group_bytes;
     uint8_t *data; /* borrows from the model's weight memory, 64-byte aligned */
 };
 
 enum pack_kind pack_kind_of(enum quant_type type);
+struct pack_shape pack_shape_of(const struct pack_format *f, enum pack_kind kind);
 /* Fills all but data; t has at least one dimension, dims above the second are 1. */
-void packed_plan(struct packed *p, const struct gguf_tensor *t);
+void packed_plan(struct packed *p, const struct pack_format *f, const struct gguf_tensor *t);
 size_t packed_bytes(const struct packed *p);
 /* Repacks groups [group0, group0 + n) of t into p->data. Any thread, disjoint ranges. */
 void packed_fill(const struct packed *p, const struct gguf_tensor *t, uint32_t group0, uint32_t n);
 /* Expands one row to f32: out[n_blocks * 32] (zeros after n_in). */
 void packed_row(const struct packed *p, uint32_t row, float *out);
-/* Expands block b of a group: q[8][32] integers as f32, d and m per half block and row. For float
- * kinds q holds the weights, d = 1, m = 0. The plain-C kernels and packed_row stand on it. */
-void packed_block(enum pack_kind kind, const uint8_t *group, uint32_t b, float q[8][32],
-                  float d[2][8], float m[2][8]);
+/* Expands block b of one row of a group: integers as f32, d and m per half block. For float kinds q
+ * holds the weights, d = 1, m = 0. Reads format, kind and shape of p. The plain-C kernels and
+ * packed_row stand on it. */
+void packed_block(const struct packed *p, const uint8_t *group, uint32_t b, uint32_t row,
+                  float q[PACK_BLOCK], float d[2], float m[2]);
 
 #endif

@@ -113,22 +113,7 @@ static void exp_row(const float *x, uint32_t n, float max, float scale, float *p
     }
 }
 
-static const struct row_passes passes_plain = {
-    .scan = scan, .block_sum = block_sum, .exp = exp_row};
-
-static inline const struct row_passes *passes(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return &row_passes_avx2;
-#endif
-    return &passes_plain;
-}
-
-const struct row_passes *row_passes_of(bool plain)
-{
-    return plain ? &passes_plain : passes();
-}
+const struct row_passes row_passes_plain = {.scan = scan, .block_sum = block_sum, .exp = exp_row};
 
 /* ---- passes over a row ---- */
 
@@ -145,9 +130,9 @@ static const float *block_at(const float *x, uint32_t n, uint32_t b, float pad[R
     return pad;
 }
 
-bool row_scan(const float *x, uint32_t n, float *block_max, float *max)
+bool row_scan(const struct row_passes *pass, const float *x, uint32_t n, float *block_max,
+              float *max)
 {
-    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK], highest = -INFINITY;
     uint32_t whole = n / ROW_BLOCK;
     bool good = pass->scan(x, whole, block_max);
@@ -171,9 +156,9 @@ uint32_t row_find(const float *x, uint32_t n, const float *block_max, float max)
     return i;
 }
 
-double row_softmax(const float *x, uint32_t n, const float *block_max, float max, float inv_t)
+double row_softmax(const struct row_passes *pass, const float *x, uint32_t n,
+                   const float *block_max, float max, float inv_t)
 {
-    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK];
     double total = 0;
     for (uint32_t b = 0; b < row_n_blocks(n); b++) {
@@ -184,9 +169,10 @@ double row_softmax(const float *x, uint32_t n, const float *block_max, float max
     return total;
 }
 
-void row_exp(const float *x, uint32_t n, float max, float inv_t, float *p)
+void row_exp(const struct row_passes *pass, const float *x, uint32_t n, float max, float inv_t,
+             float *p)
 {
-    passes()->exp(x, n, max, inv_t * LOG2_E, p);
+    pass->exp(x, n, max, inv_t * LOG2_E, p);
 }
 
 /* ---- drawing without computing most of the row ---- */
@@ -194,13 +180,12 @@ void row_exp(const float *x, uint32_t n, float max, float inv_t, float *p)
 /* Blocks whose maximum is within a factor of this of the highest are summed, others bounded. */
 #define HOT 0.02f
 
-double row_envelope(const float *x, uint32_t n, const float *block_max, float max, float inv_t,
-                    float *block_p, double *before)
+double row_envelope(const struct row_passes *pass, const float *x, uint32_t n,
+                    const float *block_max, float max, float inv_t, float *block_p, double *before)
 {
-    const struct row_passes *pass = passes();
     float pad[ROW_BLOCK];
     double total = 0;
-    row_exp(block_max, row_n_blocks(n), max, inv_t, block_p);
+    row_exp(pass, block_max, row_n_blocks(n), max, inv_t, block_p);
     for (uint32_t b = 0; b < row_n_blocks(n); b++) {
         before[b] = total;
         if (block_p[b] >= HOT)
@@ -226,12 +211,13 @@ static uint32_t block_of(const double *before, uint32_t n_blocks, double target)
 }
 
 /* Inverse of the running sum inside a summed block. */
-static uint32_t draw_in_block(const float *block, float max, float inv_t, double target)
+static uint32_t draw_in_block(const struct row_passes *pass, const float *block, float max,
+                              float inv_t, double target)
 {
     float p[ROW_BLOCK];
     uint32_t chosen = 0; /* rounding may carry target past the end: the last possible one then */
     double sum = 0;
-    row_exp(block, ROW_BLOCK, max, inv_t, p);
+    row_exp(pass, block, ROW_BLOCK, max, inv_t, p);
     for (uint32_t i = 0; i < ROW_BLOCK; i++) {
         if (!(p[i] > 0))
             continue;
@@ -243,21 +229,22 @@ static uint32_t draw_in_block(const float *block, float max, float inv_t, double
     return chosen;
 }
 
-uint32_t row_try(const float *x, uint32_t n, const float *block_max, float max, float inv_t,
-                 const float *block_p, const double *before, double total, const uint32_t word[4])
+uint32_t row_try(const struct row_passes *pass, const float *x, uint32_t n, const float *block_max,
+                 float max, float inv_t, const float *block_p, const double *before, double total,
+                 const uint32_t word[4])
 {
     float pad[ROW_BLOCK], p;
     double target = row_uniform(word) * total;
     uint32_t b = block_of(before, row_n_blocks(n), target);
     if (block_p[b] >= HOT)
         return b * ROW_BLOCK +
-               draw_in_block(block_at(x, n, b, pad), max, inv_t, target - before[b]);
+               draw_in_block(pass, block_at(x, n, b, pad), max, inv_t, target - before[b]);
     uint32_t i = b * ROW_BLOCK + word[2] % ROW_BLOCK;
     if (i >= n || !(block_p[b] > 0))
         return n;
     /* The 26 bits of word[2] that chose nothing extend word[3]. */
     double u = (double)((uint64_t)word[3] << 26 | word[2] >> 6) * 0x1p-58;
-    row_exp(&x[i], 1, block_max[b], inv_t, &p);
+    row_exp(pass, &x[i], 1, block_max[b], inv_t, &p);
     return u < (double)p ? i : n;
 }
 

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/sample/row_passes.h"
+
 enum { ROW_BLOCK = 64 };
 
 static inline uint32_t row_n_blocks(uint32_t n)
@@ -17,22 +19,25 @@ static inline uint32_t row_n_blocks(uint32_t n)
 }
 
 /* Fills block_max[row_n_blocks(n)] and *max; false when the row holds NaN or +Inf. */
-bool row_scan(const float *x, uint32_t n, float *block_max, float *max);
+bool row_scan(const struct row_passes *pass, const float *x, uint32_t n, float *block_max,
+              float *max);
 /* Lowest index that holds max. */
 uint32_t row_find(const float *x, uint32_t n, const float *block_max, float max);
 /* Sum of exp((x - max) * inv_t). max is finite. */
-double row_softmax(const float *x, uint32_t n, const float *block_max, float max, float inv_t);
+double row_softmax(const struct row_passes *pass, const float *x, uint32_t n,
+                   const float *block_max, float max, float inv_t);
 
 /* Exact draw from the softmax by rejection. Blocks near the maximum are summed; for each other block
  * 64 times its highest term bounds the sum from above, and only when a draw lands there is one element
  * of it looked at and accepted with its share of the bound. The acceptance rate is at least 1 in 64
  * and near 1 on rows with a few high logits, where almost nothing of the row has to be exponentiated.
  * row_envelope fills block_p and before ([blocks] each), returns the total of sums and bounds. */
-double row_envelope(const float *x, uint32_t n, const float *block_max, float max, float inv_t,
-                    float *block_p, double *before);
+double row_envelope(const struct row_passes *pass, const float *x, uint32_t n,
+                    const float *block_max, float max, float inv_t, float *block_p, double *before);
 /* One attempt with four random words: an index, or n when rejected. */
-uint32_t row_try(const float *x, uint32_t n, const float *block_max, float max, float inv_t,
-                 const float *block_p, const double *before, double total, const uint32_t word[4]);
+uint32_t row_try(const struct row_passes *pass, const float *x, uint32_t n, const float *block_max,
+                 float max, float inv_t, const float *block_p, const double *before, double total,
+                 const uint32_t word[4]);
 /* In [0, 1), 53 bits of the first two words. */
 static inline double row_uniform(const uint32_t word[4])
 {
@@ -52,7 +57,8 @@ float select_boundary(const float *value, const float *weight, uint32_t n, doubl
                       double *above);
 
 /* exp for x <= 0: p[i] = exp((x[i] - max) * inv_t); under 2^-126 counts as 0. */
-void row_exp(const float *x, uint32_t n, float max, float inv_t, float *p);
+void row_exp(const struct row_passes *pass, const float *x, uint32_t n, float max, float inv_t,
+             float *p);
 /* Natural logarithm of a normal positive number, to about 1e-15. */
 double row_log(double x);
 

@@ -1,6 +1,6 @@
 /* The passes of row.c that compute on every element, at one width of vectors. All widths give the same
  * bits: lane-wise IEEE operations without fused ones, and sums over eight lanes in one fixed order.
- * Called by row.c; any thread. */
+ * Whoever makes the scratch of a sampler chooses; any thread. */
 #ifndef ENGINE_SAMPLE_ROW_PASSES_H
 #define ENGINE_SAMPLE_ROW_PASSES_H
 
@@ -27,8 +27,6 @@ struct row_passes {
     void (*exp)(const float *x, uint32_t n, float max, float s, float *p);
 };
 
-extern const struct row_passes row_passes_avx2;
-/* Those of this processor, or the plain ones: for tests that compare them. */
-const struct row_passes *row_passes_of(bool plain);
+extern const struct row_passes row_passes_plain;
 
 #endif

@@ -19,6 +19,7 @@
 enum { MAX_ATTEMPTS = 4096 };
 
 struct sample_scratch {
+    const struct row_passes *pass;
     uint32_t n_vocab;
     float *work; /* [n_vocab] logits after biases and penalties */
     float *block_max; /* [blocks] of the row being worked on */
@@ -30,10 +31,11 @@ struct sample_scratch {
     float *p; /* [n_vocab + 1] their unnormalised probabilities */
 };
 
-struct sample_scratch *sample_scratch_new(uint32_t n_vocab)
+struct sample_scratch *sample_scratch_new(uint32_t n_vocab, const struct row_passes *pass)
 {
     struct sample_scratch *s = mem_zalloc(sizeof(*s));
     size_t n = (size_t)n_vocab + 1;
+    s->pass = pass;
     s->n_vocab = n_vocab;
     s->work = mem_alloc(n * sizeof(float));
     s->block_max = mem_alloc(row_n_blocks(n_vocab) * sizeof(float));
@@ -116,7 +118,7 @@ static double report_logprobs(struct sample_job *job, struct row *r, struct samp
 {
     if (!isfinite(r->max))
         return 0;
-    r->total = row_softmax(r->x, r->n, s->block_max, r->max, 1);
+    r->total = row_softmax(s->pass, r->x, r->n, s->block_max, r->max, 1);
     r->summed = true;
     double log_total = row_log(r->total);
     report_top(job, r, log_total, s);
@@ -188,9 +190,9 @@ static bool change_row(const struct sample_job *job, struct row *r, struct sampl
     if (p->presence_penalty != 0 || p->frequency_penalty != 0)
         apply_presence(job, s->work, r->n, s->count);
     float max;
-    row_scan(s->work, r->n, s->block_max, &max);
+    row_scan(s->pass, s->work, r->n, s->block_max, &max);
     if (!isfinite(max)) {
-        row_scan(r->x, r->n, s->block_max, &max);
+        row_scan(s->pass, r->x, r->n, s->block_max, &max);
         return false;
     }
     *r = (struct row){.x = s->work, .n = r->n, .max = max};
@@ -249,7 +251,7 @@ static uint32_t filter_min_p(struct sample_scratch *s, uint32_t n, float min_p)
 static uint32_t gather(const struct row *r, float threshold, float inv_t, struct sample_scratch *s)
 {
     uint32_t n = row_collect(r->x, r->n, s->block_max, threshold, s->id, s->value);
-    row_exp(s->value, n, r->max, inv_t, s->p);
+    row_exp(s->pass, s->value, n, r->max, inv_t, s->p);
     return n;
 }
 
@@ -282,7 +284,7 @@ static double row_total(struct row *r, float inv_t, struct sample_scratch *s)
 {
     if (r->summed && inv_t == 1)
         return r->total;
-    return row_softmax(r->x, r->n, s->block_max, r->max, inv_t);
+    return row_softmax(s->pass, r->x, r->n, s->block_max, r->max, inv_t);
 }
 
 static uint32_t filter_row(const struct sampling_params *p, struct row *r, float inv_t,
@@ -316,11 +318,12 @@ static uint32_t draw_row(const struct sample_job *job, const struct row *r, floa
                          struct sample_scratch *s)
 {
     uint32_t word[4];
-    double total = row_envelope(r->x, r->n, s->block_max, r->max, inv_t, s->block_p, s->before);
+    double total =
+        row_envelope(s->pass, r->x, r->n, s->block_max, r->max, inv_t, s->block_p, s->before);
     for (uint32_t attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         random_words(job, attempt, word);
-        uint32_t token =
-            row_try(r->x, r->n, s->block_max, r->max, inv_t, s->block_p, s->before, total, word);
+        uint32_t token = row_try(s->pass, r->x, r->n, s->block_max, r->max, inv_t, s->block_p,
+                                 s->before, total, word);
         if (token < r->n)
             return token;
     }
@@ -378,7 +381,7 @@ uint32_t sample_kept(const struct sample_job *job, const float *logits, uint32_t
     CHECK(params->temperature >= MIN_TEMPERATURE);
     *id = s->id;
     *p = s->p;
-    if (!row_scan(logits, n_vocab, s->block_max, &r.max) || !isfinite(r.max))
+    if (!row_scan(s->pass, logits, n_vocab, s->block_max, &r.max) || !isfinite(r.max))
         return 0;
     if (changes_row(job) && !change_row(job, &r, s))
         return 0;
@@ -398,7 +401,7 @@ void sample_run(struct sample_job *job, const float *logits, uint32_t n_vocab,
     job->token = -1;
     job->logprob = 0;
     job->n_top = 0;
-    if (!row_scan(logits, n_vocab, scratch->block_max, &r.max))
+    if (!row_scan(scratch->pass, logits, n_vocab, scratch->block_max, &r.max))
         return;
     if (report)
         log_total = report_logprobs(job, &r, scratch);

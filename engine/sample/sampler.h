@@ -63,7 +63,9 @@ struct sample_job {
 };
 
 struct sample_scratch;
-struct sample_scratch *sample_scratch_new(uint32_t n_vocab);
+struct row_passes;
+/* pass: how rows are read, of the level in use (row_passes.h); borrows. */
+struct sample_scratch *sample_scratch_new(uint32_t n_vocab, const struct row_passes *pass);
 void sample_scratch_free(struct sample_scratch *s);
 
 /* logits[n_vocab] is left unchanged. n_vocab is at most that of the scratch. The same bits in give the

@@ -74,17 +74,55 @@ static uint32_t byte_symbols(struct encode *x, struct str piece)
     return n;
 }
 
-enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e)
+/* Llama 3, with or without tokens added behind its own: many files of it were made before the key
+ * tokenizer.ggml.pre existed. */
+static bool is_llama3(const struct tokenizer *t)
+{
+    enum { N_TOKENS = 128256, BEGIN = 128000 };
+    return t->n_vocab >= N_TOKENS && str_eq_c(t->text[BEGIN], "<|begin_of_text|>");
+}
+
+/* The option, else the file's name, else what the vocabulary shows. "default" says nothing of the rule:
+ * converters wrote it where they knew none. */
+static enum status find_pre(const struct tokenizer *t, const struct gguf *g, struct str option,
+                            struct str *pre, struct err *e)
+{
+    *pre = option;
+    if (option.len)
+        return OK;
+    bool has_pre = gguf_string(g, "tokenizer.ggml.pre", pre);
+    if (has_pre && !str_eq_c(*pre, "default"))
+        return OK;
+    if (is_llama3(t)) {
+        *pre = STR_LIT("llama-bpe");
+        return OK;
+    }
+    return pretok_refuse(e, has_pre ? "pre-tokenizer 'default' is not supported"
+                                    : "byte-level tokenizer: the file lacks tokenizer.ggml.pre");
+}
+
+static enum status find_merges(const struct gguf *g, struct str option,
+                               const struct gguf_value **out, struct err *e)
 {
     const struct gguf_value *merges = gguf_find(g, "tokenizer.ggml.merges");
-    bool has_merges = merges && merges->type == GGUF_ARRAY && merges->elem_type == GGUF_STRING;
+    *out = merges;
+    if (merges && merges->type == GGUF_ARRAY && merges->elem_type == GGUF_STRING)
+        return OK;
+    bool has_pre = option.len || gguf_find(g, "tokenizer.ggml.pre");
+    return err_set(e, ERR_FORMAT, "byte-level tokenizer: the file lacks tokenizer.ggml.merges%s",
+                   has_pre ? "" : " and tokenizer.ggml.pre");
+}
+
+enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct str pre_option,
+                     struct err *e)
+{
+    const struct gguf_value *merges;
     struct str pre;
-    bool has_pre = gguf_string(g, "tokenizer.ggml.pre", &pre);
-    if (!has_merges || !has_pre)
-        return err_set(e, ERR_FORMAT, "byte-level tokenizer: the file lacks %s%s%s",
-                       has_merges ? "" : "tokenizer.ggml.merges",
-                       has_merges || has_pre ? "" : " and ", has_pre ? "" : "tokenizer.ggml.pre");
-    enum status status = pretok_new(pre, &t->pretok, e);
+    enum status status = find_merges(g, pre_option, &merges, e);
+    if (status == OK)
+        status = find_pre(t, g, pre_option, &pre, e);
+    if (status == OK)
+        status = pretok_new(pre, &t->pretok, e);
     if (status == OK)
         status = load_merges(t, merges, e);
     if (status != OK)

@@ -8,6 +8,7 @@
 #include "engine/text/pretok.h"
 
 #include <pcre2.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -118,13 +119,27 @@ static const struct pre_name *find_name(struct str name)
     return NULL;
 }
 
+enum status pretok_refuse(struct err *e, const char *problem)
+{
+    struct buf names = {0};
+    for (unsigned i = 0; i < sizeof pre_names / sizeof pre_names[0]; i++)
+        if (i == 0 || pre_names[i].family != pre_names[i - 1].family)
+            buf_printf(&names, "%s%s", i ? ", " : "", pre_names[i].name);
+    err_set(e, ERR_UNSUPPORTED, "%s; --tokenizer.pre NAME chooses one of %.*s", problem,
+            (int)names.len, names.ptr);
+    buf_release(&names);
+    return ERR_UNSUPPORTED;
+}
+
 enum status pretok_new(struct str name, struct pretok **out, struct err *e)
 {
     const struct pre_name *rule = find_name(name);
-    char shown[65];
-    if (!rule)
-        return err_set(e, ERR_UNSUPPORTED, "pre-tokenizer '%s' is not supported",
-                       gguf_printable(name, shown, sizeof(shown)));
+    char shown[65], problem[128];
+    if (!rule) {
+        snprintf(problem, sizeof problem, "pre-tokenizer '%s' is not supported",
+                 gguf_printable(name, shown, sizeof(shown)));
+        return pretok_refuse(e, problem);
+    }
     struct pretok *p = mem_zalloc(sizeof *p);
     p->rule = rule;
     p->general = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
@@ -154,6 +169,11 @@ void pretok_free(struct pretok *p)
     pcre2_match_context_free(p->match);
     pcre2_general_context_free(p->general);
     mem_free(p);
+}
+
+const char *pretok_name(const struct pretok *p)
+{
+    return p->rule->name;
 }
 
 bool pretok_adds_bos(const struct pretok *p)

@@ -11,12 +11,15 @@
 
 struct pretok;
 
-/* name: tokenizer.ggml.pre. ERR_UNSUPPORTED names an unknown one. */
+/* name: a name of pretok.def. ERR_UNSUPPORTED names an unknown one, and what may stand in its place. */
 enum status pretok_new(struct str name, struct pretok **out, struct err *e);
+/* Sets ERR_UNSUPPORTED: problem, and that --tokenizer.pre chooses a rule, with the first name of each. */
+enum status pretok_refuse(struct err *e, const char *problem);
 void pretok_free(struct pretok *p);
 /* Test hook: matches with the interpreter, as on a system that refuses to make code executable. */
 void pretok_test_without_jit(struct pretok *p);
 
+const char *pretok_name(const struct pretok *p);
 /* What the published tokenizers of that name do when the file does not say. */
 bool pretok_adds_bos(const struct pretok *p);
 /* A piece that is a token as a whole becomes that token even if merges would not build it. */

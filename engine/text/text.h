@@ -27,11 +27,15 @@ enum token_type {
 struct tokenizer;
 
 /* Reads tokenizer.ggml.* of the file; copies what it keeps except token texts, which borrow from
- * its head (the gguf must outlive it). Errors: ERR_UNSUPPORTED naming an unknown model or pre,
- * ERR_FORMAT. */
-enum status tokenizer_new(const struct gguf *g, struct tokenizer **out, struct err *e);
+ * its head (the gguf must outlive it). pre: the option tokenizer.pre, which replaces the name of the
+ * file's pre-tokenizer; empty: as the file says. Errors: ERR_UNSUPPORTED naming an unknown model or
+ * pre, ERR_FORMAT. */
+enum status tokenizer_new(const struct gguf *g, struct str pre, struct tokenizer **out,
+                          struct err *e);
 void tokenizer_free(struct tokenizer *t);
 
+/* The name in pretok.def of the rule that splits texts; "" for SentencePiece vocabularies. */
+const char *tokenizer_pre(const struct tokenizer *t);
 uint32_t tokenizer_n_vocab(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t); /* -1 when none */
 int32_t tokenizer_eos(const struct tokenizer *t);

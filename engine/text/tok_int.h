@@ -56,8 +56,10 @@ struct encode {
 /* False once the bound on tokens is passed. */
 bool encode_emit(struct encode *x, int32_t id);
 
-/* bpe.c: reads merges and pre; encodes text without added tokens. */
-enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e);
+/* bpe.c: reads merges and pre (pre_option, when not empty, instead of the file's); encodes text without
+ * added tokens. */
+enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct str pre_option,
+                     struct err *e);
 bool bpe_fragment(struct encode *x, struct str text);
 /* spm.c: the same from scores. */
 enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e);

@@ -223,7 +223,8 @@ static enum status load_rules(struct tokenizer *t, const struct gguf *g, struct 
     return load_stop(t, g, e);
 }
 
-static enum status load_model(struct tokenizer *t, const struct gguf *g, struct err *e)
+static enum status load_model(struct tokenizer *t, const struct gguf *g, struct str pre,
+                              struct err *e)
 {
     struct str model;
     char name[65];
@@ -236,23 +237,27 @@ static enum status load_model(struct tokenizer *t, const struct gguf *g, struct 
     else
         return err_set(e, ERR_UNSUPPORTED, "tokenizer model '%s' is not supported",
                        gguf_printable(model, name, sizeof(name)));
+    if (pre.len && t->model != TOK_BPE)
+        return err_set(e, ERR_INVALID,
+                       "tokenizer.pre is for byte-level vocabularies, this one is SentencePiece's");
     enum status status = load_texts(t, g, e);
     if (status == OK)
         status = load_types(t, g, e);
     if (status != OK)
         return status;
     load_bytes(t);
-    status = t->model == TOK_BPE ? bpe_load(t, g, e) : spm_load(t, g, e);
+    status = t->model == TOK_BPE ? bpe_load(t, g, pre, e) : spm_load(t, g, e);
     if (status == OK)
         status = load_special(t, e);
     return status == OK ? load_rules(t, g, e) : status;
 }
 
-enum status tokenizer_new(const struct gguf *g, struct tokenizer **out, struct err *e)
+enum status tokenizer_new(const struct gguf *g, struct str pre, struct tokenizer **out,
+                          struct err *e)
 {
     struct tokenizer *t = mem_zalloc(sizeof *t);
     t->bos = t->eos = t->unknown = -1;
-    enum status status = load_model(t, g, e);
+    enum status status = load_model(t, g, pre, e);
     if (status != OK) {
         tokenizer_free(t);
         return status;
@@ -309,6 +314,11 @@ int32_t find_direct(const struct tokenizer *t, struct str bytes)
 }
 
 /* ---- what is known about a token ---- */
+
+const char *tokenizer_pre(const struct tokenizer *t)
+{
+    return t->pretok ? pretok_name(t->pretok) : "";
+}
 
 uint32_t tokenizer_n_vocab(const struct tokenizer *t)
 {

@@ -29,8 +29,9 @@ void api_chat(struct exchange *ex)
     struct prefix_use use = {0};
     struct err e = {0};
     if (prepare_params(ex, API_CHAT, &doc, &p) == OK) {
-        ex->job = job_new(ex, API_CHAT, &p, 1);
         enum status status = prefix_use(ex, API_CHAT, &p, &use, &e);
+        if (!status)
+            status = prepare_job(ex, API_CHAT, &p, 1, &e);
         if (!status)
             status = prepare(ex, &p, &e);
         if (status && !ex->reply.set)

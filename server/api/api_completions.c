@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/limits.h"
 #include "server/api/prefix.h"
@@ -85,6 +86,20 @@ static enum status add_prompt(struct exchange *ex, const struct params *p, const
     return tokenizer_decode(ex->service->tok, out->id + n, out->n - n, false, echo, e);
 }
 
+/* The text, and for a stream the chunk that has all of it, in which a byte takes up to six (\u0001): the
+ * socket may take nothing of it. One chunk at a time is kept, so the longest counts. */
+static enum status hold_echo(struct exchange *ex, const struct buf *echo, struct err *e)
+{
+    enum { ESCAPED_BYTES = 6 };
+    struct job *j = ex->job;
+    uint64_t n_chunk = j->stream ? ESCAPED_BYTES * echo->len : 0;
+    uint64_t n_more = n_chunk > j->n_echo_held ? n_chunk - j->n_echo_held : 0;
+    enum status status = ledger_take(&ex->held, LEDGER_REQUESTS, echo->cap + n_more, e);
+    if (!status)
+        j->n_echo_held += n_more;
+    return status;
+}
+
 static enum status prepare_one(struct exchange *ex, const struct params *p, const struct json *v,
                                const char *path, struct job_prompt *out, struct err *e)
 {
@@ -99,6 +114,8 @@ static enum status prepare_one(struct exchange *ex, const struct params *p, cons
         status = add_prompt(ex, p, v, path, &tokens, &out->echo, e);
     if (!status)
         status = prepare_prompt(ex, API_COMPLETIONS, p, r, &tokens, e);
+    if (!status)
+        status = hold_echo(ex, &out->echo, e);
     tokens_release(&tokens);
     return status;
 }
@@ -129,13 +146,11 @@ void api_completions(struct exchange *ex)
     if (prepare_params(ex, API_COMPLETIONS, &doc, &p) == OK) {
         enum status status = count_prompts(&p, &n_prompts, &e);
         if (!status)
-            status = prepare_count(ex, &p, n_prompts, &e);
-        if (!status)
             status = prefix_use(ex, API_COMPLETIONS, &p, &use, &e);
-        if (!status) {
-            ex->job = job_new(ex, API_COMPLETIONS, &p, n_prompts);
+        if (!status)
+            status = prepare_job(ex, API_COMPLETIONS, &p, n_prompts, &e);
+        if (!status)
             status = prepare_all(ex, &p, &e);
-        }
         if (status && !ex->reply.set)
             reply_err(ex, &e);
         if (status) {

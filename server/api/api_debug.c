@@ -118,7 +118,10 @@ void api_requests(struct exchange *ex)
     uint64_t from;
     if (question_reply(ex->question) || !read_from(ex, &from))
         return;
-    struct sched_ask *a = &question_new(ex, ASK_SEQUENCES, MAX_SEQUENCES, format_sequences)->ask;
+    struct question *q = question_new(ex, ASK_SEQUENCES, MAX_SEQUENCES, format_sequences);
+    if (!q)
+        return;
+    struct sched_ask *a = &q->ask;
     a->from = from;
     a->one_tenant = !ex->grant.admin;
     a->tenant = ex->grant.tenant->slot;
@@ -218,7 +221,10 @@ void api_debug_kv(struct exchange *ex)
     if (question_reply(ex->question) || !read_from(ex, &from))
         return;
     const char *audit = query_find(ex, "audit");
-    struct sched_ask *a = &question_new(ex, ASK_BLOCKS, MAX_BLOCKS, format_kv)->ask;
+    struct question *q = question_new(ex, ASK_BLOCKS, MAX_BLOCKS, format_kv);
+    if (!q)
+        return;
+    struct sched_ask *a = &q->ask;
     a->from = from;
     a->audit = audit && strcmp(audit, "0") != 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "scheduler/snapshot.h"
 #include "server/exchange.h"
 #include "server/api/messages.h"
@@ -98,6 +99,8 @@ static enum status prepare(struct exchange *ex, struct params *p, struct err *e)
     if (!status && p->messages)
         json_add_value(&j->messages, p->messages);
     if (!status)
+        status = ledger_take(&ex->held, LEDGER_REQUESTS, j->messages.cap + j->salt.cap, e);
+    if (!status)
         status = prepare_fill(ex, r, &tokens, e);
     tokens_release(&tokens);
     return status;
@@ -151,8 +154,9 @@ void api_prefix_put(struct exchange *ex)
         return;
     }
     if (prepare_params(ex, API_PREFIXES, &doc, &p) == OK) {
-        ex->job = job_new(ex, API_PREFIXES, &p, 1);
-        enum status status = prepare(ex, &p, &e);
+        enum status status = prepare_job(ex, API_PREFIXES, &p, 1, &e);
+        if (!status)
+            status = prepare(ex, &p, &e);
         if (status && !ex->reply.set)
             reply_err(ex, &e);
         if (status) {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "config/ledger.h"
 #include "config/metrics.h"
 #include "server/exchange.h"
 #include "server/server.h"
@@ -130,6 +131,29 @@ static void add_key_row(const struct server *srv, const struct policy *p, const 
     }
 }
 
+static void add_key_memory(const struct exchange *ex, struct buf *out)
+{
+    const struct server *srv = ex->srv;
+    const struct policy *p = ex->grant.policy;
+    for (uint32_t i = 0; srv->ledger && i < p->n_tenants; i++)
+        metrics_render_value(srv->metrics, METRIC_KEY_MEMORY, p->tenant[i].name,
+                             (double)ledger_used_by_key(srv->ledger, p->tenant[i].slot), i == 0,
+                             out);
+}
+
+static void add_client_memory(const struct server *srv, struct buf *out)
+{
+    if (!srv->ledger)
+        return;
+    metrics_set(srv->metrics, METRIC_CLIENT_MEMORY_LIMIT, NULL, (double)ledger_total(srv->ledger));
+    for (uint32_t i = 0; i < N_LEDGER_KINDS; i++)
+        metrics_render_value(srv->metrics, METRIC_CLIENT_MEMORY, ledger_kinds[i].name,
+                             (double)ledger_used_by_kind(srv->ledger, i), i == 0, out);
+    for (uint32_t i = 0; i < N_LEDGER_KINDS; i++)
+        metrics_render_value(srv->metrics, METRIC_CLIENT_MEMORY_REFUSED, ledger_kinds[i].name,
+                             (double)ledger_refusals(srv->ledger, i), i == 0, out);
+}
+
 /* As the asker's policy knows the keys: names may change with a reload. */
 static void add_keys(const struct exchange *ex, struct buf *out)
 {
@@ -142,6 +166,7 @@ static void add_keys(const struct exchange *ex, struct buf *out)
         {METRIC_KEY_TOKENS, "cached", offsetof(struct tenant_view, n_cached), true},
         {METRIC_KEY_TOKENS, "output", offsetof(struct tenant_view, n_output), true},
     };
+    add_key_memory(ex, out);
     if (!ex->srv->auth.tenants)
         return;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -155,6 +180,7 @@ void api_metrics(struct exchange *ex)
         metrics_set(srv->metrics, METRIC_ENGINE_HEARTBEAT_AGE, NULL, oldest_heartbeat_s(srv));
     reply_json(ex, 200);
     ex->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    add_client_memory(srv, &ex->reply.body);
     metrics_render(srv->metrics, &ex->reply.body);
     add_keys(ex, &ex->reply.body);
 }

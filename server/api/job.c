@@ -6,10 +6,17 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/api/format.h"
 #include "server/server.h"
 #include "server/service.h"
+
+uint64_t job_memory(const struct params *p, uint32_t n_prompts)
+{
+    uint64_t n = (uint64_t)(p->best_of > p->n ? p->best_of : p->n);
+    return sizeof(struct job) + n_prompts * (sizeof(struct job_prompt) + n * sizeof(struct choice));
+}
 
 struct job *job_new(struct exchange *ex, enum api api, const struct params *p, uint32_t n_prompts)
 {
@@ -53,22 +60,29 @@ static void prompt_release(struct job *j, struct job_prompt *p)
             sched_cancel(j->service->sched, p->req);
         request_unref(p->req);
     }
-    buf_release(&p->echo);
-    lists_release(&p->scores);
 }
 
-void job_free(struct job *j)
+static void release_collected(struct job *j)
 {
-    if (!j)
-        return;
-    for (uint32_t i = 0; i < j->n_prompts; i++)
-        prompt_release(j, &j->prompt[i]);
+    for (uint32_t i = 0; i < j->n_prompts; i++) {
+        buf_release(&j->prompt[i].echo);
+        lists_release(&j->prompt[i].scores);
+    }
     for (uint32_t i = 0; i < j->n_prompts * j->n; i++) {
         buf_release(&j->choice[i].text);
         buf_release(&j->choice[i].logprobs);
         lists_release(&j->choice[i].lists);
         held_release(&j->choice[i].held);
     }
+}
+
+void job_free(struct job *j)
+{
+    if (!j)
+        return;
+    release_collected(j);
+    for (uint32_t i = 0; i < j->n_prompts; i++)
+        prompt_release(j, &j->prompt[i]);
     mem_free(j->prompt);
     mem_free(j->choice);
     buf_release(&j->prefix);
@@ -465,6 +479,50 @@ static void made_room(struct job *j, struct job_prompt *p, uint32_t n_bytes)
         sched_resume(j->service->sched, p->req);
 }
 
+static uint64_t lists_bytes(const struct logprob_lists *l)
+{
+    return l->tokens.len + l->values.len + l->tops.len + l->offsets.len;
+}
+
+static uint64_t kept_bytes(const struct job_prompt *p, const struct choice *c)
+{
+    return c->text.len + c->logprobs.len + c->held.records.len + lists_bytes(&c->lists) +
+           lists_bytes(&p->scores);
+}
+
+/* Buffers double, so twice their length counts. When no more memory can be had the call ends with that
+ * error. */
+static void keep(struct job *j, uint64_t n_more)
+{
+    enum { LEAST_BYTES = 4096 };
+    struct err e;
+    j->n_kept += n_more;
+    if (2 * j->n_kept <= j->n_taken)
+        return;
+    uint64_t n = 2 * j->n_kept - j->n_taken + j->n_taken / 4 + LEAST_BYTES;
+    if (ledger_take(&j->ex->held, LEDGER_ANSWERS, n, &e) == OK) {
+        j->n_taken += n;
+        return;
+    }
+    if (!j->error.status)
+        j->error = e;
+    give_up_requests(j);
+    j->cancelled = j->done = true;
+}
+
+static void take_event(struct job *j, uint32_t i_prompt, struct buf *out, const struct event *ev)
+{
+    const struct job_prompt *p = &j->prompt[i_prompt];
+    const struct choice *c = &j->choice[i_prompt * j->n + ev->choice];
+    uint64_t before = kept_bytes(p, c);
+    on_event(j, i_prompt, out, ev);
+    uint64_t after = kept_bytes(p, c);
+    if (after < before)
+        j->n_kept -= before - after;
+    else if (after > before && !j->done)
+        keep(j, after - before);
+}
+
 bool job_take(struct job *j, struct buf *out, size_t max_bytes)
 {
     for (uint32_t i = 0; i < j->n_prompts && !j->done; i++) {
@@ -474,7 +532,7 @@ bool job_take(struct job *j, struct buf *out, size_t max_bytes)
         while (!j->done && !j->prompt[i].ended && (ev = byte_ring_peek(&r->ring, &n))) {
             if (out && out->len >= max_bytes)
                 return true;
-            on_event(j, i, out, ev);
+            take_event(j, i, out, ev);
             byte_ring_pop(&r->ring);
             made_room(j, &j->prompt[i], n);
         }
@@ -574,6 +632,11 @@ void job_reply(struct job *j)
         reply_err(ex, &j->error);
         return;
     }
+    struct err e;
+    if (ledger_take(&ex->held, LEDGER_ANSWERS, j->n_kept, &e)) { /* both are there for a while */
+        reply_err(ex, &e);
+        return;
+    }
     reply_json(ex, 200);
     struct buf *out = &ex->reply.body;
     add_head(j, out, object_name(j));
@@ -581,4 +644,5 @@ void job_reply(struct job *j)
         reply_choice(j, out, i);
     add_usage(j, out);
     buf_add_char(out, '}');
+    release_collected(j);
 }

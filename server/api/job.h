@@ -71,6 +71,8 @@ struct job {
     struct err error; /* first failure; status OK when there is none */
     struct buf salt, messages; /* API_PREFIXES: what is kept beside the tokens */
     struct buf prefix; /* of every chunk: up to and with "choices":[{"index": */
+    uint64_t n_echo_held; /* stream: memory taken for the chunk with an echoed prompt */
+    uint64_t n_kept, n_taken; /* bytes collected; memory taken from the exchange's hold for them */
     bool submitted;
     bool running; /* counted in its loop's n_jobs */
     bool cancelled;
@@ -89,6 +91,8 @@ void job_cancel(struct job *j, enum status status, const char *text);
 
 /* Place in the queue of its prompt that is nearest to running, 1 is next; 0: not waiting, or not known. */
 uint32_t job_queue_position(const struct job *j);
+/* Memory of a call with so many prompts of p's choices, before any event. */
+uint64_t job_memory(const struct params *p, uint32_t n_prompts);
 /* Takes the events that are there, at most about max_bytes of output. Streaming: appends SSE events
  * to out; else collects. True when events may be left. */
 bool job_take(struct job *j, struct buf *out, size_t max_bytes);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/limits.h"
 #include "server/server.h"
@@ -71,8 +72,8 @@ static enum status check_n(const struct exchange *ex, const struct params *p, st
 
 /* The prompts of a list are queued at once, each for all of its choices: more than can run and wait
  * together would get 429 however often they are sent. */
-enum status prepare_count(const struct exchange *ex, const struct params *p, uint32_t n_prompts,
-                          struct err *e)
+static enum status check_count(const struct exchange *ex, const struct params *p,
+                               uint32_t n_prompts, struct err *e)
 {
     int64_t n = p->best_of > p->n ? p->best_of : p->n;
     int64_t all = ex->srv->set->sched_max_queued + ex->srv->set->sched_max_running / n;
@@ -86,6 +87,17 @@ enum status prepare_count(const struct exchange *ex, const struct params *p, uin
                          "\"prompt\" has %u prompts of %lld choices each, at most %lld of them can "
                          "run and wait together (%s)",
                          n_prompts, (long long)n, (long long)b.most, b.name);
+}
+
+enum status prepare_job(struct exchange *ex, enum api api, const struct params *p,
+                        uint32_t n_prompts, struct err *e)
+{
+    enum status status = check_count(ex, p, n_prompts, e);
+    if (!status)
+        status = ledger_take(&ex->held, LEDGER_REQUESTS, job_memory(p, n_prompts), e);
+    if (!status)
+        ex->job = job_new(ex, api, p, n_prompts);
+    return status;
 }
 
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
@@ -442,6 +454,14 @@ static void size_ring(const struct service *service, struct request *r)
     byte_ring_init(&r->ring, need);
 }
 
+/* The request is complete: its memory, and what the scheduler will make for it, is its own from now on. */
+static enum status charge(const struct exchange *ex, struct request *r, struct err *e)
+{
+    r->held = (struct ledger_hold){
+        .ledger = ex->srv->ledger, .key = ex->held.key, .shared = ex->held.shared};
+    return ledger_take(&r->held, LEDGER_REQUESTS, request_memory(r), e);
+}
+
 struct request *prepare_new(void)
 {
     enum { LEAST_RING_BYTES = 4096 };
@@ -508,7 +528,7 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     r->max_tokens = asked < room ? (uint32_t)asked : room;
     r->min_tokens = p->min_tokens < r->max_tokens ? (uint32_t)p->min_tokens : r->max_tokens;
     size_ring(ex->service, r);
-    return OK;
+    return charge(ex, r, e);
 }
 
 enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *tokens,
@@ -529,5 +549,5 @@ enum status prepare_fill(struct exchange *ex, struct request *r, struct tokens *
         return refuse_length(ex, "prompt", n, most, &l, e);
     r->fill = true;
     size_ring(ex->service, r);
-    return OK;
+    return charge(ex, r, e);
 }

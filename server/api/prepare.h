@@ -11,9 +11,10 @@ struct service;
 /* Parses ex->body into *doc (the caller frees it) and *p; on a refusal fills ex->reply, returns it. */
 enum status prepare_params(struct exchange *ex, enum api api, struct json_doc **doc,
                            struct params *p);
-/* What can never be queued: a list of more prompts than may run and wait at the same time. */
-enum status prepare_count(const struct exchange *ex, const struct params *p, uint32_t n_prompts,
-                          struct err *e);
+/* Makes ex->job. Refuses what can never be queued, a list of more prompts than may run and wait together,
+ * and what there is no memory for. */
+enum status prepare_job(struct exchange *ex, enum api api, const struct params *p,
+                        uint32_t n_prompts, struct err *e);
 /* Checks the model's name. */
 enum status prepare_model(struct exchange *ex, const struct params *p, struct err *e);
 /* Values that need more than their own range: stop, logit_bias, n, combinations. Everything a request

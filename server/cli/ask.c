@@ -1,5 +1,5 @@
 /* `millrace health`: one GET over a plain socket, for HEALTHCHECK lines of images without curl. */
-#include "server/serve.h"
+#include "server/cli/ask.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -9,6 +9,9 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+
+#include "config/settings.h"
+#include "server/cli/verb.h"
 
 enum { TIMEOUT_S = 4 };
 
@@ -27,8 +30,11 @@ static enum status read_url(const char *url, struct target *t, struct err *e)
     bool v6 = *p == '[';
     snprintf(t->host, sizeof(t->host), "%.*s", (int)(n - v6), p + v6);
     p += n + v6;
-    snprintf(t->port, sizeof(t->port), "%.*s", *p == ':' ? (int)strcspn(p + 1, "/") : 2,
-             *p == ':' ? p + 1 : "80");
+    const char *port = *p == ':' ? p + 1 : "80";
+    n = strcspn(port, "/");
+    if (n == 0 || n > 5 || strspn(port, "0123456789") < n || strtol(port, NULL, 10) > 65535)
+        return err_set(e, ERR_INVALID, "the url \"%.200s\" has no port from 0 to 65535", url);
+    snprintf(t->port, sizeof(t->port), "%.*s", (int)n, port);
     return OK;
 }
 
@@ -43,55 +49,100 @@ static void read_settings(const struct settings *set, struct target *t)
     snprintf(t->port, sizeof(t->port), "%u", (unsigned)set->port);
 }
 
-static int connect_to(const struct target *t)
+/* The first address that takes a connection. *fd: -1 on errors, which name the last reason. */
+static enum status connect_to(const struct target *t, int *fd, struct err *e)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     const struct timeval limit = {.tv_sec = TIMEOUT_S};
     struct addrinfo *list;
-    int fd = -1;
-    if (getaddrinfo(t->host, t->port, &hints, &list))
-        return -1;
-    for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
-        if (fd < 0)
+    int error = 0, code = getaddrinfo(t->host, t->port, &hints, &list);
+    *fd = -1;
+    if (code)
+        return err_set(e, ERR_IO, "cannot find the host %s: %s", t->host,
+                       code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
+    for (struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) {
+        *fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        if (*fd < 0) {
+            error = errno;
             continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-        if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
-            close(fd);
-            fd = -1;
+        }
+        setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+        setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+        if (connect(*fd, a->ai_addr, a->ai_addrlen) < 0) {
+            error = errno == EINPROGRESS ? ETIMEDOUT : errno; /* the limit was SO_SNDTIMEO */
+            close(*fd);
+            *fd = -1;
         }
     }
     freeaddrinfo(list);
-    return fd;
+    if (*fd >= 0)
+        return OK;
+    return err_set(e, ERR_IO, "cannot connect to %s port %s: %s", t->host, t->port,
+                   strerror(error));
 }
 
-enum status serve_ask_health(const struct settings *set, const char *url, const char *path,
-                             struct err *e)
+static enum status ask(const struct target *t, const char *path, struct err *e)
 {
-    struct target t;
     char text[512];
-    int http = 0;
-    enum status status = OK;
-    if (*url)
-        status = read_url(url, &t, e);
-    else
-        read_settings(set, &t);
+    int http = 0, fd;
+    enum status status = connect_to(t, &fd, e);
     if (status)
         return status;
-    int fd = connect_to(&t);
-    if (fd < 0)
-        return err_set(e, ERR_IO, "cannot connect to %s port %s: %s", t.host, t.port,
-                       strerror(errno));
-    int n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, t.host);
+    int n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, t->host);
     ssize_t got = send(fd, text, (size_t)n, MSG_NOSIGNAL) == n
                       ? recv(fd, text, sizeof(text) - 1, MSG_WAITALL)
                       : -1;
     close(fd);
     text[got > 0 ? got : 0] = 0;
     if (sscanf(text, "HTTP/1.%*d %d", &http) != 1)
-        return err_set(e, ERR_IO, "%s port %s gave no HTTP answer", t.host, t.port);
+        return err_set(e, ERR_IO, "%s port %s gave no HTTP answer", t->host, t->port);
     if (http != 200)
         return err_set(e, ERR_BUSY, "%s answered %d", path, http);
     return OK;
+}
+
+static const struct verb_option own_options[] = {
+    {"ready", NULL, "ask whether the model is loaded and requests are taken, not for life only"},
+    {"url", "URL", "http://HOST:PORT of the server (default: the options host and port)"},
+    {NULL, NULL, NULL},
+};
+
+static enum status read_target(struct verb_args *args, char **environ, struct target *t,
+                               const char **path, struct err *e)
+{
+    struct settings set;
+    const char *ready = NULL, *url = NULL;
+    const char **value[] = {&ready, &url};
+    bool help = false;
+    settings_init(&set);
+    enum status st = verb_take(args, own_options, value, e);
+    if (!st)
+        st = settings_load(&set, args->n, args->arg, environ, &help, e);
+    if (!st && url)
+        st = read_url(url, t, e);
+    else if (!st)
+        read_settings(&set, t);
+    settings_release(&set);
+    *path = ready ? "/ready" : "/health";
+    return st;
+}
+
+enum status ask_run(int argc, char **argv, char **environ, struct err *e)
+{
+    struct verb_args args;
+    struct target t;
+    const char *path;
+    enum status st = OK;
+    verb_args_init(&args, argc, argv);
+    if (verb_wants_help(&args)) {
+        verb_print_help("health [--ready] [--url http://HOST:PORT]", HEALTH_WHAT, own_options,
+                        "The options of `millrace serve` and the environment give host and port "
+                        "too.");
+    } else {
+        st = read_target(&args, environ, &t, &path, e);
+        if (!st)
+            st = ask(&t, path, e);
+    }
+    verb_args_release(&args);
+    return st;
 }

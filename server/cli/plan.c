@@ -72,13 +72,14 @@ static enum status read_args(struct plan *p, int argc, char **argv, char **envir
     struct own own = {NULL, NULL, NULL, NULL};
     const char **value[] = {&own.users, &own.context, &own.memory, &own.json};
     verb_args_init(&args, argc, argv);
+    p->help = verb_wants_help(&args);
     const char *model = verb_word(&args);
-    enum status st = verb_take(&args, own_options, value, e);
-    for (int i = 0; !st && i < args.n; i++)
+    enum status st = p->help ? OK : verb_take(&args, own_options, value, e);
+    for (int i = 0; !st && !p->help && i < args.n; i++)
         buf_printf(&p->options, " %s", args.arg[i]);
-    if (!st)
+    if (!st && !p->help)
         st = settings_load(&p->set, args.n, args.arg, environ, &p->help, e);
-    if (!st)
+    if (!st && !p->help)
         st = apply_own(p, &own, e);
     if (!st && !p->help && !model && !*p->set.model)
         st = err_set(e, ERR_INVALID, "no model is given: millrace plan PATH|NAME [options]");
@@ -347,8 +348,9 @@ enum status plan_run(int argc, char **argv, char **environ, struct err *e)
     settings_init(&p.set);
     enum status st = read_args(&p, argc, argv, environ, e);
     if (!st && p.help) {
-        verb_print_help("plan PATH|NAME [options]", own_options);
-        puts("Every option of `millrace serve` is taken too, for instance --kv.dtype q8.");
+        verb_print_help(
+            "plan PATH|NAME [options]", PLAN_WHAT, own_options,
+            "Every option of `millrace serve` is taken too, for instance --kv.dtype q8.");
     } else if (!st) {
         st = size_all(&p, e);
         if (!st && p.json)

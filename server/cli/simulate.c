@@ -232,8 +232,9 @@ static enum status read_args(struct simulation *m, int argc, char **argv, struct
     const char **value[] = {&kv, &rate, &cost, &once, &json};
     struct verb_args args;
     verb_args_init(&args, argc, argv);
-    const char *path = verb_word(&args);
-    enum status st = verb_take(&args, own_options, value, e);
+    m->help = verb_wants_help(&args);
+    const char *path = m->help ? NULL : verb_word(&args);
+    enum status st = m->help ? OK : verb_take(&args, own_options, value, e);
     if (!st && path)
         st = read_load(m, path, e);
     if (!st && path && !m->trace.config.block_tokens)
@@ -247,7 +248,7 @@ static enum status read_args(struct simulation *m, int argc, char **argv, struct
     m->once = once != NULL;
     m->base.rate = 1;
     m->base.cost = m->trace.cost;
-    if (!st)
+    if (!st && !m->help)
         st = settings_load(&m->set, args.n, args.arg, NULL, &m->help, e);
     if (!st && kv)
         st = settings_set(&m->set, "kv.bytes", kv, e);
@@ -545,10 +546,10 @@ enum status simulate_run(int argc, char **argv, struct err *e)
     settings_init(&m->set);
     enum status st = read_args(m, argc, argv, e);
     if (!st && m->help) {
-        verb_print_help("simulate JOURNAL|ACCESS-LOG|- [options]", own_options);
-        puts("JOURNAL: what GET /debug/journal gave. The limits of `millrace serve` are taken too, "
-             "for\n"
-             "instance --sched.max_running 128, --kv.host_bytes 4GiB, --prefix.enabled=false.");
+        verb_print_help("simulate JOURNAL|ACCESS-LOG|- [options]", SIMULATE_WHAT, own_options,
+                        "JOURNAL: what GET /debug/journal gave. The limits of `millrace serve` are "
+                        "taken too, for instance --sched.max_running 128, --kv.host_bytes 4GiB, "
+                        "--prefix.enabled=false.");
     } else if (!st) {
         st = simulate(m, e);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "config/term.h"
 
 void verb_args_init(struct verb_args *a, int argc, char **argv)
 {
@@ -71,16 +72,39 @@ enum status verb_take(struct verb_args *a, const struct verb_option *option, con
     return OK;
 }
 
-void verb_print_help(const char *usage, const struct verb_option *option)
+bool verb_wants_help(const struct verb_args *a)
 {
-    printf("usage: millrace %s\n\n", usage);
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->arg[i], "--help") == 0 || strcmp(a->arg[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+void verb_print_help(const char *usage, const char *what, const struct verb_option *option,
+                     const char *more)
+{
+    enum { COLUMN = 28, NARROW = 72, NARROW_INDENT = 8 };
+    int width = term_width(stdout), column = width < NARROW ? NARROW_INDENT : COLUMN;
+    fputs("usage: millrace ", stdout);
+    term_wrap(stdout, usage, 16, 16, width);
+    putchar('\n');
+    term_wrap(stdout, what, 0, 0, width);
+    if (option->name)
+        putchar('\n');
     for (; option->name; option++) {
         char left[64];
-        snprintf(left, sizeof(left), "--%s%s%s", option->name, option->value ? " " : "",
-                 option->value ? option->value : "");
-        printf("  %-28s %s\n", left, option->help);
+        int n = snprintf(left, sizeof(left), "  --%s%s%s", option->name, option->value ? " " : "",
+                         option->value ? option->value : "");
+        if (n < column)
+            printf("%-*s", column, left);
+        else
+            printf("%s\n%*s", left, column, "");
+        term_wrap(stdout, option->help, column, column, width);
     }
-    putchar('\n');
+    if (*more) {
+        putchar('\n');
+        term_wrap(stdout, more, 0, 0, width);
+    }
 }
 
 enum status verb_number(const char *name, const char *text, double min, double max, double *out,

@@ -2,6 +2,8 @@
 #ifndef SERVER_CLI_VERB_H
 #define SERVER_CLI_VERB_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 struct verb_option {
@@ -25,7 +27,12 @@ const char *verb_word(struct verb_args *a);
  * a value is missing. */
 enum status verb_take(struct verb_args *a, const struct verb_option *option, const char **value[],
                       struct err *e);
-void verb_print_help(const char *usage, const struct verb_option *option);
+/* Is --help or -h among the arguments? */
+bool verb_wants_help(const struct verb_args *a);
+/* Usage behind "millrace ", what the verb does, its options, a closing remark or ""; in lines that fit the
+ * terminal. */
+void verb_print_help(const char *usage, const char *what, const struct verb_option *option,
+                     const char *more);
 
 /* Whole text as a number within bounds. ERR_INVALID names the option and the bounds. */
 enum status verb_number(const char *name, const char *text, double min, double max, double *out,

@@ -41,6 +41,10 @@ static void check_key(struct exchange *ex)
         refuse(ex, HTTP_FORBIDDEN,
                "this path shows everybody's requests: it needs a key with admin=true in the key "
                "file");
+    if (!ex->grant.tenant)
+        return;
+    ex->held.key = ex->grant.tenant->slot;
+    ex->held.shared = ex->grant.policy->n_live > 1;
 }
 
 static void check_phase(struct exchange *ex)

@@ -18,9 +18,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "config/metrics.h"
 #include "server/http/access.h"
 #include "server/http/admit.h"
+#include "server/http/body.h"
 #include "server/exchange.h"
 #include "server/api/format.h"
 #include "server/http/gate.h"
@@ -90,10 +92,30 @@ static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
         add_header(r, "Connection", "close");
 }
 
+/* An answer is held until the client has taken it: a large one must find room, or a small one that says
+ * why not is sent instead. Small ones are part of what a connection takes. */
+static void charge_answer(struct exchange *ex)
+{
+    enum { SMALL_BYTES = 4096 };
+    struct reply *reply = &ex->reply;
+    struct err e;
+    question_free(ex->question);
+    ex->question = NULL;
+    ledger_give(&ex->held, LEDGER_ANSWERS, ex->held.n_bytes[LEDGER_ANSWERS]);
+    if (reply->body.len <= SMALL_BYTES)
+        return;
+    buf_fit(&reply->body);
+    if (ledger_take(&ex->held, LEDGER_ANSWERS, reply->body.cap, &e)) {
+        buf_release(&reply->body);
+        reply_err(ex, &e);
+    }
+}
+
 static enum MHD_Result send_reply(struct exchange *ex)
 {
     struct reply *reply = &ex->reply;
     char number[16];
+    charge_answer(ex);
     size_t n = reply->body.len;
     timer_stop(&ex->conn->timer); /* the request's deadlines end where the answer begins */
     ex->n_sent = n;
@@ -198,6 +220,7 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
     ex->srv = c->loop->srv;
     ex->service = ex->srv->service[0];
     ex->conn = c;
+    ex->held = (struct ledger_hold){.ledger = ex->srv->ledger, .key = LEDGER_NOBODY};
     ex->start_ns = clock_ns();
     ex->http11 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     ex->head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
@@ -208,6 +231,7 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
     loop_timer(c, TIMER_BODY);
 
     const struct body_framing f = header_framing(c);
+    ex->n_announced = f.sized ? f.length : UINT64_MAX;
     admit(ex, url, method, &f);
     return ex->reply.set && (f.sized || f.chunked) ? refuse_with_body(ex, &f) : MHD_YES;
 }
@@ -220,14 +244,17 @@ static enum MHD_Result take_body(struct exchange *ex, const char *data, size_t n
     if (!ex->reply.set && ex->body.len + n > most) {
         struct err e;
         ex->n_swallowed = ex->body.len;
-        buf_release(&ex->body);
+        body_release(ex);
         err_set(&e, ERR_TOO_LARGE, "the body has more than %llu bytes, the most that are taken",
                 (unsigned long long)most);
         reply_err(ex, &e);
     }
     if (!ex->reply.set) {
-        buf_add(&ex->body, data, n);
-        return MHD_YES;
+        struct err e;
+        ex->n_swallowed = ex->body.len;
+        if (body_add(ex, data, n, &e) == OK)
+            return MHD_YES;
+        reply_err(ex, &e);
     }
     ex->n_swallowed += n;
     if (ex->n_swallowed > SWALLOW_FACTOR * most)
@@ -255,7 +282,7 @@ static enum MHD_Result start_job(struct exchange *ex)
     }
     ex->job->running = true;
     atomic_fetch_add_explicit(&ex->conn->loop->n_jobs, 1, memory_order_relaxed);
-    buf_release(&ex->body);
+    body_release(ex);
     if (ex->job->stream)
         return send_stream_head(ex);
     suspend(ex);
@@ -525,6 +552,7 @@ static void conn_started(struct loop *l, struct MHD_Connection *mhd, void **cont
         c->next->prev = c;
     l->conns = c;
     set_ip(c);
+    ledger_add(&l->held, LEDGER_CONNECTIONS, CONNECTION_BYTES);
     gate_add(c);
     atomic_fetch_add_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
     loop_timer(c, TIMER_HEAD);
@@ -547,6 +575,7 @@ static void conn_closed(struct loop *l, struct conn *c)
     if (c->next)
         c->next->prev = c->prev;
     mem_free(c);
+    ledger_give(&l->held, LEDGER_CONNECTIONS, CONNECTION_BYTES);
     atomic_fetch_sub_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
 }
 

@@ -16,10 +16,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/http/gate.h"
 #include "server/http/http.h"
 #include "server/http/refusal.h"
+#include "server/limits.h"
 #include "server/api/job.h"
 #include "server/server.h"
 
@@ -134,9 +136,22 @@ static void watch_listen(struct loop *l, bool on)
     epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->listen_fd, &ev);
 }
 
+/* Asked before a connection is made, so that it can be refused with an answer; counted when libmicrohttpd
+ * has made it. */
+static bool has_room(struct loop *l)
+{
+    const struct server *srv = l->srv;
+    if (atomic_load_explicit(&srv->n_connections, memory_order_relaxed) >=
+        srv->set->server_max_connections)
+        return false;
+    struct ledger_hold one = {.ledger = srv->ledger, .key = LEDGER_NOBODY};
+    enum status status = ledger_take(&one, LEDGER_CONNECTIONS, CONNECTION_BYTES, NULL);
+    ledger_drop(&one);
+    return status == OK;
+}
+
 static void accept_all(struct loop *l)
 {
-    struct server *srv = l->srv;
     open_spare(l);
     for (int i = 0; i < ACCEPT_BURST; i++) {
         struct sockaddr_storage addr;
@@ -151,8 +166,7 @@ static void accept_all(struct loop *l)
         }
         if (fd < 0)
             return;
-        if (atomic_load_explicit(&srv->n_connections, memory_order_relaxed) >=
-            srv->set->server_max_connections)
+        if (!has_room(l))
             refusal_of_socket(fd);
         else
             MHD_add_connection(l->mhd, fd, (struct sockaddr *)&addr, n);
@@ -381,6 +395,7 @@ enum status loop_new(struct server *srv, int listen_fd, struct loop **out, struc
     struct loop *l = mem_zalloc(sizeof(*l));
     *out = l;
     l->srv = srv;
+    l->held = (struct ledger_hold){.ledger = srv->ledger, .key = LEDGER_NOBODY};
     l->listen_fd = listen_fd;
     l->accepting = true;
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

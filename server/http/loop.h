@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/ledger.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "scheduler/request.h"
@@ -74,6 +75,7 @@ struct loop {
     bool run_mhd; /* the daemon has work that its epoll does not show */
     struct timer_list timers[N_TIMERS];
     struct buf out; /* scratch: events being formatted */
+    struct ledger_hold held; /* memory of its connections */
 };
 
 /* Takes over listen_fd, also when it fails. */

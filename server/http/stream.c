@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/api/job.h"
 #include "server/limits.h"
@@ -49,9 +50,19 @@ static enum stream_state flush_stash(struct exchange *ex, int fd)
             return k ? STREAM_BROKEN : STREAM_BLOCKED;
         ex->stash_at += (size_t)k;
     }
+    ledger_give(&ex->held, LEDGER_ANSWERS, ex->n_stash_held);
+    ex->n_stash_held = 0;
     buf_release(&ex->stash);
     ex->stash_at = 0;
     return STREAM_OPEN;
+}
+
+/* Without asking: stream_pump takes little at a time while memory is short. */
+static void hold_stash(struct exchange *ex)
+{
+    size_t had = ex->job->n_echo_held;
+    ex->n_stash_held = ex->stash.cap > had ? ex->stash.cap - had : 0;
+    ledger_add(&ex->held, LEDGER_ANSWERS, ex->n_stash_held);
 }
 
 static enum stream_state write_frame(struct exchange *ex, int fd, struct buf *out)
@@ -64,7 +75,14 @@ static enum stream_state write_frame(struct exchange *ex, int fd, struct buf *ou
     if ((size_t)k == frame.len)
         return STREAM_OPEN;
     buf_add(&ex->stash, frame.ptr + k, frame.len - (size_t)k);
+    hold_stash(ex);
     return flush_stash(ex, fd);
+}
+
+/* What is taken in one go may have to be kept. */
+static size_t take_bytes(const struct exchange *ex)
+{
+    return ledger_has_room(&ex->held, TAKE_BYTES) ? TAKE_BYTES : SCARCE_TAKE_BYTES;
 }
 
 enum stream_state stream_pump(struct exchange *ex, int fd, struct buf *out)
@@ -73,7 +91,7 @@ enum stream_state stream_pump(struct exchange *ex, int fd, struct buf *out)
     enum stream_state state = flush_stash(ex, fd);
     while (state == STREAM_OPEN && !ex->last_added) {
         begin(out);
-        bool more = job_take(j, out, TAKE_BYTES);
+        bool more = job_take(j, out, take_bytes(ex));
         if (j->done) {
             job_add_last(j, out);
             ex->last_added = true;

@@ -120,7 +120,7 @@ int main(int argc, char **argv)
         return 2;
     }
     uint64_t start = cpu_ns();
-    if (gguf_open(argv[1], &g, &e) != OK || tokenizer_new(g, &t, &e) != OK) {
+    if (gguf_open(argv[1], &g, &e) != OK || tokenizer_new(g, STR_LIT(""), &t, &e) != OK) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

@@ -142,7 +142,7 @@ static void set_up(void)
     settings_init(&set);
     make_file(&file);
     must(gguf_open_memory((const uint8_t *)file.ptr, file.len, &g, &e), &e);
-    must(tokenizer_new(g, &tok, &e), &e);
+    must(tokenizer_new(g, STR_LIT(""), &tok, &e), &e);
     must(gguf_string(g, "tokenizer.chat_template", &source) ? OK : ERR_FORMAT, &e);
     must(template_new(source, &tmpl, &e), &e);
     const struct fake_options fake = {.n_vocab = tokenizer_n_vocab(tok)};

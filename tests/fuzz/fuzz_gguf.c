@@ -111,7 +111,7 @@ static void read_tokenizer(const struct gguf *g)
     static const char text[] = "!\"#  hello <|im_end|> \xc3\xa9\n";
     struct tokenizer *t;
     struct err e;
-    if (tokenizer_new(g, &t, &e) != OK)
+    if (tokenizer_new(g, STR_LIT(""), &t, &e) != OK)
         return;
     struct tokens tokens = {0};
     struct encode_options options = {.add_special = true, .parse_special = true};

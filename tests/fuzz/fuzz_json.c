@@ -1,5 +1,5 @@
-/* base/json on any bytes: parsing, walking, exact numbers, and that what the writer makes of a
- * document reads back as the same document. */
+/* base/json on any bytes: parsing, walking, exact numbers, the same tree as cJSON's, and that what
+ * the writer makes of a document reads back as the same document. */
 #include <stdint.h>
 #include <stddef.h>
 
@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tests/json_oracle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -67,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_add_string(&out, (struct str){(const char *)data, size});
     CHECK(utf8_valid(buf_str(&out)));
     buf_clear(&out);
+    oracle_compare((struct str){(const char *)data, size}, doc, e.text);
     if (st != OK) {
         CHECK(doc == NULL && e.text[0] && utf8_valid(str_of(e.text)));
         buf_release(&out);

@@ -40,6 +40,12 @@ ROOM_RULES = [
     (call("getenv", "secure_getenv"), ["config/*"], "the environment is read in config/ only"),
     (re.compile(r"\bMHD_(?:create|destroy)_post_processor\b|\bMHD_post_process\b|\bMHD_PostProcessor\b"), [],
      "form bodies are not served"),
+    (re.compile(r"\b(?:_mm\d*_\w+|__m(?:128|256|512)[id]?)\b"), ["engine/cpu/avx*/*"],
+     "instructions are used in the folders of levels"),
+    (re.compile(r"\b\w+_avx2\b"), ["engine/cpu/avx2/*", "engine/cpu/levels.c"],
+     "the symbols of a level are named in its folder and in the table of levels"),
+    (call("__builtin_cpu_supports", "__builtin_cpu_is", "__get_cpuid", "__get_cpuid_count", "__cpuid", "__cpuid_count"),
+     ["base/cpu.c"], "the processor is asked in base/cpu.c"),
     (re.compile(r"\btypedef\s+(?:struct|union|enum)\b"), [], "structs are named struct x"),
     (re.compile(r"\bgoto\s+(?!fail\b|out\b)\w+"), [], "goto leads to fail: or out: only"),
 ]
@@ -50,6 +56,8 @@ TEST_RULES = [
      "tests wait for events"),
     (call("strcpy", "strcat", "sprintf", "gets"), [], "has no bound that is checked"),
     (call("setlocale"), [], "changes how every thread reads numbers"),
+    (call("tcase_set_timeout", "alarm"), [], "a test has no clock: ctest's limit ends what hangs"),
+    (call("srunner_create", "srunner_run_all"), ["tests/unit/run_suite.h"], "suites run through run_suite()"),
 ]
 
 # In everything, comments included.

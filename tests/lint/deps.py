@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Who may include what: the arrows between rooms, and which files may touch a third-party library.
+"""Who may include and call what: the arrows between rooms, those between folders of a room, and which files may
+touch a third-party library. A call counts like the include of the header that declares the function, however the
+declaration came in.
 
 Usage: deps.py [ROOT]
 """
@@ -28,16 +30,42 @@ ARROWS = {
     ],
 }
 
-# Folder that is a room of its own -> headers outside of it that it may include.
-INNER = {
-    "engine/template": ["base/*", "engine/text/text.h"],
-    "engine/text": ["base/*", "engine/model/gguf.h"],
+# A device is a folder of its own: nothing outside it includes from it, but the table of devices its door.
+DEVICES = ["engine/cpu", "engine/fake"]
+DEVICE_TABLE = "engine/backend.c"
+DEVICE_DOORS = ["engine/cpu/cpu_device.h"]
+
+# An instruction level is a folder below engine/cpu, which only the table of levels includes from; every level may
+# stand on plain C.
+LEVEL_TABLE = "engine/cpu/levels.c"
+LEVEL_DOORS = ["engine/cpu/c/kernels_c.h", "engine/cpu/avx2/kernels_avx2.h"]
+
+# Folder -> patterns of headers in other folders of the same room that its files may include; a * ends at a slash.
+# Every folder that has one beside, above or below it stands here.
+FOLDERS = {
+    "engine": [*DEVICE_DOORS, "engine/model/*.h", "engine/sample/sampler.h", "engine/template/template.h", "engine/text/text.h"],
+    "engine/model": [],
+    "engine/text": ["engine/model/gguf.h"],
+    "engine/template": ["engine/text/text.h"],
+    "engine/sample": [],
+    "engine/cpu": ["engine/*.h", "engine/model/*.h", "engine/sample/row_passes.h", "engine/sample/sampler.h"],
+    "engine/cpu/c": ["engine/cpu/*.h", "engine/model/quant.h", "engine/sample/row_passes.h"],
+    "engine/cpu/avx2": ["engine/cpu/*.h", "engine/cpu/c/*.h", "engine/sample/row.h", "engine/sample/row_passes.h"],
+    "engine/fake": ["engine/*.h"],
+    "scheduler": [],
+    "scheduler/sim": ["scheduler/*.h"],
+    "server": ["server/http/*.h", "server/api/*.h", "server/cli/*.h"],
+    "server/http": ["server/*.h", "server/api/api.h", "server/api/format.h", "server/api/job.h"],
+    "server/api": ["server/*.h"],
+    "server/cli": ["server/*.h"],
 }
 
-# Folder -> the headers in it that files outside of it may include.
-DOORS = {
-    "engine/template": ["engine/template/template.h"],
-    "engine/text": ["engine/text/text.h"],
+# Folder that is a room of its own -> headers of other rooms that it may include.
+INNER = {"engine/template": ["base/*"], "engine/text": ["base/*"]}
+
+# Function -> files that may call it, where its header alone says too little.
+CALLERS = {
+    "kv_block_ptr": ["engine/*", "kvpool/arena.h", "kvpool/disk_seq.c", "kvpool/tier.c"],
 }
 
 # Headers that other rooms must not see even where a pattern above would let them.
@@ -49,9 +77,10 @@ PRIVATE = {
 # Third-party or dangerous system header -> files of the rooms that may include it.
 QUARANTINE = {
     "microhttpd.h": ["server/*"],
-    "cjson/cJSON.h": ["base/json.c"],
-    "cJSON.h": ["base/json.c"],
-    "immintrin.h": ["engine/cpu/*_avx2.[ch]", "engine/cpu/*_avx512.[ch]"],
+    "cjson/cJSON.h": [],
+    "cJSON.h": [],
+    "immintrin.h": ["engine/cpu/avx*/*"],
+    "cpuid.h": ["base/cpu.c"],
     "pthread.h": ["base/thread.h", "base/thread.c", "base/ring.c", "engine/cpu/pool.c"],
     "pcre2.h": ["engine/text/*"],
     "utf8proc.h": ["engine/template/*"],
@@ -61,11 +90,6 @@ QUARANTINE = {
     "setjmp.h": ["engine/template/interp.h"],
 }
 
-# A device is a folder of its own: nothing outside it includes from it, but the table of devices its door.
-DEVICES = ["engine/cpu", "engine/fake"]
-DEVICE_TABLE = "engine/backend.c"
-DEVICE_DOORS = ["engine/cpu/cpu_device.h"]
-
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -73,19 +97,9 @@ def allowed(name, patterns):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def inside(path, folder):
-    return path.startswith(folder + "/")
-
-
-def inner_fault(path, name):
-    """What the arrows of folders that are rooms of their own have against the include, or None."""
-    for folder, patterns in INNER.items():
-        if inside(path, folder) and not inside(name, folder) and not allowed(name, patterns):
-            return f"{folder} must not include {name}"
-    for folder, doors in DOORS.items():
-        if inside(name, folder) and not inside(path, folder) and name not in doors:
-            return f"{name} is private to {folder}"
-    return None
+def in_folder(name, patterns):
+    """As allowed, but a * does not go down into folders."""
+    return any(name.count("/") == pattern.count("/") and fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def into_device(path, name):
@@ -96,8 +110,59 @@ def into_device(path, name):
     return None
 
 
+def forbidden(path, name):
+    """Why a file may not have to do with a header, or None."""
+    room, other = path.parts[0], name.split("/")[0]
+    folder, other_folder = str(path.parent), name.rpartition("/")[0]
+    if other != room:
+        if not allowed(name, ARROWS[room]):
+            return f"{room} must not include {name}"
+        if not allowed(name, INNER.get(folder, ["*"])):
+            return f"{folder} must not include {name}"
+        if PRIVATE.get(name, room) != room:
+            return f"{name} is private to {PRIVATE[name]}"
+    elif into_device(path, name):
+        return f"{name} is a device's own: only {DEVICE_TABLE} names devices, by their doors"
+    elif other_folder != folder and not (str(path) == LEVEL_TABLE and name in LEVEL_DOORS):
+        if folder not in FOLDERS:
+            return f"folder {folder} has no row in FOLDERS of tests/lint/deps.py"
+        if not in_folder(name, FOLDERS[folder]):
+            return f"{folder} must not include {name}"
+    return None
+
+
+# A function's declaration or definition: it starts a line, and no statement does in column 0.
+DECLARED = re.compile(r"^(?!return\b|else\b|typedef\b)[A-Za-z_][\w \t*]*?[ *]\*?(\w+)\(", re.M)
+CALL = re.compile(r"(?<![\w.>])(\w+)\(")
+
+
+def declarations(root):
+    """Function -> the header that declares it."""
+    found = {}
+    for path in tree.files(root, ".h"):
+        if path.parts[0] in tree.ROOMS:
+            for name in DECLARED.findall(tree.code_of((root / path).read_text(encoding="utf-8"))):
+                found[name] = str(path)
+    return found
+
+
+def check_calls(path, text, declared):
+    code = tree.code_of(text)
+    own = set(DECLARED.findall(code))
+    included = {match.group(2) for match in INCLUDE.finditer(text)}
+    for match in CALL.finditer(code):
+        name = match.group(1)
+        if name in CALLERS and not allowed(str(path), CALLERS[name]):
+            why = f"is only for {', '.join(CALLERS[name])}"
+        elif name in own or name not in declared or declared[name] in included:
+            continue
+        else:
+            why = forbidden(path, declared[name])
+        if why:
+            yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {name}(): {why}"
+
+
 def check_file(root, path):
-    room = path.parts[0]
     text = (root / path).read_text(encoding="utf-8")
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start(2)) + 1
@@ -108,14 +173,8 @@ def check_file(root, path):
             generated = not (root / name).exists() and "/" in name
             if other not in tree.ROOMS or "/" not in name or ".." in name:
                 yield f'{where}: "{name}" is not written from the root of a room'
-            elif other != room and not allowed(name, ARROWS[room]):
-                yield f"{where}: {room} must not include {name}"
-            elif into_device(path, name):
-                yield f"{where}: {name} is a device's own: only {DEVICE_TABLE} names devices, by their doors"
-            elif PRIVATE.get(name, room) != room:
-                yield f"{where}: {name} is private to {PRIVATE[name]}"
-            elif inner_fault(str(path), name):
-                yield f"{where}: {inner_fault(str(path), name)}"
+            elif forbidden(path, name):
+                yield f"{where}: {forbidden(path, name)}"
             elif generated:
                 yield f"{where}: {name} does not exist"
         elif name in QUARANTINE and not allowed(str(path), QUARANTINE[name]):
@@ -124,9 +183,11 @@ def check_file(root, path):
 
 def check(root):
     findings = []
+    declared = declarations(root)
     for path in tree.files(root, ".c", ".h"):
         if path.parts[0] in tree.ROOMS:
             findings += check_file(root, path)
+            findings += check_calls(path, (root / path).read_text(encoding="utf-8"), declared)
     return findings
 
 

@@ -3,6 +3,7 @@
 
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -12,6 +13,7 @@ import format as formatting
 import headers
 import names
 import sizes
+import subjects
 
 HEADER = "#ifndef BASE_X_H\n#define BASE_X_H\n\nint x(void);\n\n#endif\n"
 SOUND = {
@@ -19,6 +21,12 @@ SOUND = {
     "base/x.c": '/* free(p) inside texts is no call. */\n#include "base/x.h"\n\n'
                 "#include <stdio.h>\n\nint x(void)\n{\n    return 0;\n}\n",
     "server/y.c": '#include "base/x.h"\n#include <microhttpd.h>\n',
+    "engine/text/text.h": HEADER.replace("BASE_X_H", "ENGINE_TEXT_TEXT_H").replace("x(void)", "text_y(void)"),
+    "engine/batch.h": HEADER.replace("BASE_X_H", "ENGINE_BATCH_H").replace("x(void)", "batch_y(void)"),
+    "server/server.h": HEADER.replace("BASE_X_H", "SERVER_SERVER_H").replace("x(void)", "server_y(void)"),
+    "server/http/loop.h": HEADER.replace("BASE_X_H", "SERVER_HTTP_LOOP_H").replace("x(void)", "loop_y(void)"),
+    "scheduler/sim/sim_int.h": HEADER.replace("BASE_X_H", "SCHEDULER_SIM_SIM_INT_H").replace("x(void)", "sim_y(void)"),
+    "engine/a.c": '#include "engine/text/text.h"\n\nint a(void)\n{\n    return text_y();\n}\n',
     "tests/unit/base/test_x.c": "#include <check.h>\n",
     "README.md": "See https://github.com/x/y and /v1/models, /tmp/millrace-x.\n",
 }
@@ -33,7 +41,7 @@ FAULTS = [
     (deps, "server/a.c", '#include "base/cgroup.h"\n', "private to base"),
     (deps, "engine/text/a.c", '#include "engine/template/template.h"\n', "engine/text must not include"),
     (deps, "engine/template/a.c", '#include "engine/text/vocab.h"\n', "engine/template must not include"),
-    (deps, "engine/a.c", '#include "engine/template/interp.h"\n', "private to engine/template"),
+    (deps, "engine/a.c", '#include "engine/template/interp.h"\n', "engine must not include"),
     (deps, "engine/a.c", '#include "engine/cpu/pool.h"\n', "engine/cpu/pool.h is a device's own"),
     (deps, "engine/a.h", '#include "engine/cpu/cpu_device.h"\n', "is a device's own"),
     (deps, "engine/text/a.c", '#include "engine/fake/fake.h"\n', "is a device's own"),
@@ -43,14 +51,25 @@ FAULTS = [
     (deps, "base/a.c", '#include "base/../base/x.h"\n', "not written from the root"),
     (deps, "base/a.c", '#include "base/gone.h"\n', "does not exist"),
     (deps, "base/a.c", "#include <microhttpd.h>\n", "<microhttpd.h> is only for server/*"),
-    (deps, "server/a.c", "#include <cjson/cJSON.h>\n", "only for base/json.c"),
-    (deps, "engine/cpu/a.c", "#  include <immintrin.h>\n", "only for engine/cpu/*_avx2.[ch]"),
+    (deps, "server/a.c", "#include <cjson/cJSON.h>\n", "only for nobody"),
+    (deps, "engine/cpu/a.c", '#include "engine/text/text.h"\n', "engine/cpu must not include engine/text/text.h"),
+    (deps, "engine/sample/a.c", '#include "engine/batch.h"\n', "engine/sample must not include engine/batch.h"),
+    (deps, "server/api/a.c", '#include "server/http/loop.h"\n', "server/api must not include server/http/loop.h"),
+    (deps, "server/new/a.c", '#include "server/server.h"\n', "folder server/new has no row"),
+    (deps, "scheduler/a.c", '#include "scheduler/sim/sim_int.h"\n', "scheduler must not include scheduler/sim"),
+    (deps, "engine/cpu/a.c", "int y(void);\nint z(void)\n{\n    return text_y();\n}\n",
+     "text_y(): engine/cpu must not include engine/text/text.h"),
+    (deps, "scheduler/a.c", "void z(void)\n{\n    kv_block_ptr(a, 0, 1);\n}\n", "kv_block_ptr(): is only for"),
+    (deps, "engine/cpu/a.c", "#  include <immintrin.h>\n", "only for engine/cpu/avx*"),
+    (deps, "engine/cpu/a.c", '#include "engine/cpu/avx2/a.h"\n', "engine/cpu must not include engine/cpu/avx2/a.h"),
+    (deps, "engine/cpu/c/a.c", '#include "engine/cpu/avx2/a.h"\n', "engine/cpu/c must not include engine/cpu/avx2/a.h"),
+    (deps, "base/a.c", "#include <cpuid.h>\n", "only for base/cpu.c"),
     (deps, "scheduler/a.c", "#include <pthread.h>\n", "only for base/thread.h"),
     (deps, "server/a.c", "#include <assert.h>\n", "only for nobody"),
-    (sizes, "base/a.c", "int a(void)\n{\n" + "    x();\n" * 118 + "}\n", "a has 121 lines"),
-    (sizes, "tests/a.c", "int a(void)\n{\n" + "    x();\n" * 118 + "}\n", "a has 121 lines"),
-    (sizes, "base/a.h", "int a(void);\n" * 1501, "1501 lines are over"),
-    (sizes, "tests/py/a.py", "a = 1\n" * 1501, "1501 lines are over"),
+    (sizes, "base/a.c", "int a(void)\n{\n" + "    x();\n" * 59 + "}\n", "a has 62 lines"),
+    (sizes, "tests/a.c", "int a(void)\n{\n" + "    x();\n" * 59 + "}\n", "a has 62 lines"),
+    (sizes, "base/a.h", "int a(void);\n" * 801, "801 lines are over"),
+    (sizes, "tests/py/a.py", "a = 1\n" * 801, "801 lines are over"),
     (banned, "base/a.c", "void f(void) { strcpy(a, b); }\n", "'strcpy'"),
     (banned, "base/a.c", "void f(void) { sprintf (a, b); }\n", "'sprintf'"),
     (banned, "base/a.c", "int f(void) { return atoi(a); }\n", "'atoi'"),
@@ -66,6 +85,8 @@ FAULTS = [
     (banned, "engine/a.c", "typedef struct { int x; } y;\n", "structs are named"),
     (banned, "engine/a.c", "void f(void) { goto again; }\n", "fail: or out:"),
     (banned, "tests/unit/base/test_a.c", "void f(void) { usleep(1); }\n", "wait for events"),
+    (banned, "tests/unit/base/test_a.c", "void f(void) { tcase_set_timeout(t, 4); }\n", "has no clock"),
+    (banned, "tests/unit/base/test_a.c", "void f(void) { srunner_create(s); }\n", "run_suite()"),
     (banned, "engine/a.c", "/* TODO: later */\n", "belongs into an issue"),
     (banned, "ARCHITECTURE.md", "Enough for now.\n", "say what holds"),
     (banned, "README.md", "<" * 7 + " HEAD\n", "left unfinished"),
@@ -94,8 +115,58 @@ def findings_of(lint, extra):
         return lint.check(root)
 
 
+# Subjects and what is wrong with them, None: nothing.
+SUBJECTS = [
+    ("base: lists in one header", None),
+    ("engine/text: merges by rank", None),
+    ("server, tests: a head of any length gets its answer", None),
+    ("base: " + "x" * 54, None),
+    ("base: " + "x" * 55, "61 characters"),
+    ("Base: lists", "what changes"),
+    ("lists in one header", "what changes"),
+    ("elsewhere: lists", "what changes"),
+    ("base: lists.", "what changes"),
+    ("base:lists", "what changes"),
+]
+
+
+def history(root, *messages):
+    """What subjects.py finds in a repository whose second commit brings the rule."""
+    def git(*arguments):
+        subprocess.run(["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments],
+                       check=True, capture_output=True)
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "-m", "A commit from before the rule.")
+    write(root, subjects.RULE, "")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "The rule itself.")
+    for subject in messages:
+        git("commit", "--quiet", "--allow-empty", "-m", subject)
+    return subjects.check(root)
+
+
+def check_subjects():
+    """Lines that say which part of the rule does not hold."""
+    for subject, part in SUBJECTS:
+        fault = subjects.check_subject(subject)
+        if (fault is None) != (part is None) or (part and part not in fault):
+            yield f"subject '{subject}': '{part}' is not what is found: {fault}"
+    with tempfile.TemporaryDirectory(prefix="millrace-lint-") as folder:
+        root = pathlib.Path(folder)
+        if subjects.check(root):
+            yield "subjects are checked where there is no history"
+        found = history(root, "base: sound", "No room.")
+        if len(found) != 1 or "'No room.'" not in found[0]:
+            yield f"of a history with one wrong subject is found: {found}"
+        clone = root / "shallow"
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", root.as_uri(), str(clone)], check=True,
+                       capture_output=True)
+        if subjects.check(clone):
+            yield f"a shallow clone is refused for what it does not hold: {subjects.check(clone)}"
+
+
 def main():
-    failures = []
+    failures = list(check_subjects())
     lints = sorted({lint for lint, *_ in FAULTS}, key=lambda lint: lint.__name__)
     for lint in lints:
         found = findings_of(lint, {})
@@ -107,7 +178,7 @@ def main():
             failures.append(f"{lint.__name__} on {name} {text[:60]!r}: '{part}' is not what it finds: {found}")
     for failure in failures:
         print(failure)
-    print(f"{len(FAULTS)} faults, {len(lints)} lints")
+    print(f"{len(FAULTS) + len(SUBJECTS)} faults, {len(lints) + 1} lints")
     return 1 if failures else 0
 
 

@@ -135,7 +135,7 @@ def test_the_command_that_a_plan_gives_serves_so_much():
         ([MODEL, "--users"], "needs a value"),
         ([MODEL, "--context", "9000"], "above the model's 8192"),
         ([MODEL, "--memory", "lots"], "not a size"),
-        ([MODEL, "--uses", "5"], "did you mean"),
+        ([MODEL, "--uses", "5"], "unknown option 'uses'"),
     ],
 )
 def test_wrong_arguments_are_named(argv, text):

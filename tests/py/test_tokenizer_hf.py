@@ -1,6 +1,8 @@
 """Token ids equal those of Hugging Face `tokenizers` and `sentencepiece` built from the same vocabulary."""
 
 import functools
+import pathlib
+import re
 
 import gguf
 import gguf_bytes
@@ -17,7 +19,10 @@ WITH_VECTORS = ["llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "deepseek-coder",
                 "command-r", "starcoder", "refact", "mpt"]
 # Names of tokenizer.ggml.pre without a vocabulary of their own here: run on another one's.
 BORROWERS = {"deepseek-v3": "gpt-2", "tekken": "llama-bpe"}
-ALIASES = ["llama3", "llama-v3", "deepseek-r1-qwen"]
+# A vocabulary for the names of each definition.
+VOCAB_OF = {"gpt-2": "gpt-2", "smollm": "smollm2-135m", "llama-bpe": "llama-bpe", "qwen2": "qwen2",
+            "deepseek-v3": "gpt-2"}
+ALIASES = [(same_as, alias) for same_as, names in oracle.ALIASES.items() for alias in names]
 MIXED_BYTES = 2_100_000
 
 
@@ -152,9 +157,89 @@ def test_other_pre_tokenizers_cut_as_published(pre, tmp_path):
     check_borrowed(pre, BORROWERS[pre], tmp_path / "vocab.gguf", mixed("borrowed") + all_code_points())
 
 
-@pytest.mark.parametrize("pre", ALIASES)
-def test_other_names_mean_the_same_pre_tokenizer(pre, tmp_path):
-    check_borrowed(pre, "gpt-2", tmp_path / "vocab.gguf", mixed("aliases", 300_000))
+@functools.lru_cache(maxsize=2)
+def ids_of_family(same_as, ignore_merges):
+    """What the definition gives, by a name of it that has the flag: texts and ids of the oracle."""
+    names = [n for n in [same_as, *oracle.ALIASES[same_as]] if (n in oracle.IGNORE_MERGES) == ignore_merges]
+    vocab = Vocab(path_of(VOCAB_OF[same_as]))
+    texts = mixed("aliases", 300_000)
+    return vocab, texts, oracle.build_oracle(vocab, names[0]).encode_batch(texts, False)
+
+
+@pytest.mark.parametrize("same_as, alias", ALIASES, ids=[alias for _, alias in ALIASES])
+def test_other_names_mean_the_same_pre_tokenizer(same_as, alias):
+    """By the option, which takes the same names as the key of the file."""
+    vocab, texts, want = ids_of_family(same_as, alias in oracle.IGNORE_MERGES)
+    assert_same_ids(vocab, texts, want, Millrace(vocab.path, alias).encode_batch(texts, False))
+
+
+@pytest.mark.parametrize("alias", ["smaug-bpe", "falcon3", "mellum", "stablelm2", "codeshell"])
+def test_other_names_are_taken_from_the_file(alias, tmp_path):
+    same_as = next(s for s, names in oracle.ALIASES.items() if alias in names)
+    check_borrowed(alias, VOCAB_OF[same_as], tmp_path / "vocab.gguf", mixed("aliases", 300_000))
+
+
+def known_names():
+    text = (pathlib.Path(__file__).parents[2] / "engine/text/pretok.def").read_text()
+    return re.findall(r'^PRE\("([^"]+)"', text, re.M)
+
+
+def test_every_name_is_compared_with_an_oracle():
+    names = known_names()
+    assert len(names) == len(set(names)) and set(names) == set(oracle.PRE_TOKENIZERS)
+
+
+def test_names_add_a_bos_where_the_file_says_nothing_as_published(tmp_path):
+    path = patched(path_of("gpt-2"), tmp_path / "v.gguf", add_bos_token=None, bos_token_id=(gguf_bytes.U32, 50256))
+    assert {n for n in known_names() if Millrace(path, n).adds_bos} == oracle.ADDS_BOS
+
+
+# ---- files that name no pre-tokenizer ----
+
+@pytest.mark.parametrize("pre", [None, (gguf_bytes.STRING, "default")], ids=["missing", "default"])
+def test_llama_3_is_recognised_by_its_vocabulary(pre, tmp_path):
+    path = patched(path_of("llama-bpe"), tmp_path / "v.gguf", pre=pre)
+    texts = mixed("aliases", 300_000)
+    ours = Millrace(path)
+    assert ours.encode_batch(texts, False) == Millrace(path_of("llama-bpe")).encode_batch(texts, False)
+    assert ours.adds_bos
+
+
+def with_more_tokens(target, n):
+    """Fine-tunes of Llama 3 add tokens behind its own."""
+    vocab = Vocab(path_of("llama-bpe"))
+    return patched(vocab.path, target, pre=None, tokens=(gguf_bytes.ARRAY, gguf_bytes.array(
+        gguf_bytes.STRING, vocab.tokens + [f"<|added_{i}|>" for i in range(n)])),
+        token_type=(gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.I32, vocab.kinds + [CONTROL] * n)))
+
+
+def test_llama_3_with_tokens_added_is_recognised(tmp_path):
+    ours = Millrace(with_more_tokens(tmp_path / "v.gguf", 32))
+    assert ours.encode_batch(["Hello <|added_31|>"], True) == [[9906, 220, 128287]]
+
+
+@pytest.mark.parametrize("n_tokens", [128255, 128000, 1])
+def test_another_vocabulary_is_not_taken_for_llama_3(n_tokens, tmp_path):
+    vocab = Vocab(path_of("llama-bpe"))
+    path = patched(vocab.path, tmp_path / "v.gguf", pre=None, merges=(gguf_bytes.ARRAY, gguf_bytes.array(
+        gguf_bytes.STRING, [])),
+        tokens=(gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.STRING, vocab.tokens[:n_tokens])),
+        token_type=(gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.I32, vocab.kinds[:n_tokens])))
+    assert refusal(path) == f"byte-level tokenizer: the file lacks tokenizer.ggml.pre{WAY_OUT}"
+
+
+def test_the_option_replaces_the_name_of_the_file(tmp_path):
+    path = patched(path_of("qwen2"), tmp_path / "v.gguf", pre=(gguf_bytes.STRING, "nonesuch"))
+    texts = mixed("aliases", 100_000)
+    want = Millrace(path_of("qwen2")).encode_batch(texts, False)
+    assert Millrace(path, "qwen2").encode_batch(texts, False) == want
+    assert Millrace(path_of("qwen2")).encode_batch(["x\n\ny"], False) == [[87, 271, 88]]
+    assert Millrace(path_of("qwen2"), "gpt-2").encode_batch(["x\n\ny"], False) == [[87, 198, 198, 88]]
+
+
+def test_the_option_is_refused_where_it_can_have_no_effect():
+    ours = Millrace(path_of("llama-spm"), "gpt-2")
+    assert ours.info.decode() == "tokenizer.pre is for byte-level vocabularies, this one is SentencePiece's"
 
 
 def test_our_reader_of_vocabularies_agrees_with_the_gguf_package():
@@ -220,6 +305,10 @@ def test_metadata_adds_stop_tokens(tmp_path):
 
 # ---- what is refused ----
 
+WAY_OUT = ("; --tokenizer.pre NAME chooses one of gpt-2, smollm, llama-bpe, qwen2, qwen35, tekken, deepseek-llm, "
+           "deepseek-coder, deepseek-v3")
+
+
 def refusal(path):
     ours = Millrace(path)
     assert ours.status != 0
@@ -227,17 +316,21 @@ def refusal(path):
 
 
 def test_the_file_of_version_2_names_the_missing_pre_tokenizer():
-    assert refusal(path_of("aquila")) == "byte-level tokenizer: the file lacks tokenizer.ggml.pre"
+    assert refusal(path_of("aquila")) == "byte-level tokenizer: the file lacks tokenizer.ggml.pre" + WAY_OUT
 
 
 REFUSED = {
     "both missing": ("gpt-2", {"merges": None, "pre": None},
                      "byte-level tokenizer: the file lacks tokenizer.ggml.merges and tokenizer.ggml.pre"),
     "no merges": ("gpt-2", {"merges": None}, "byte-level tokenizer: the file lacks tokenizer.ggml.merges"),
-    "unknown pre": ("gpt-2", {"pre": (gguf_bytes.STRING, "nonesuch")}, "pre-tokenizer 'nonesuch' is not supported"),
+    "unknown pre": ("gpt-2", {"pre": (gguf_bytes.STRING, "nonesuch")}, "pre-tokenizer 'nonesuch' is not supported" + WAY_OUT),
+    "default pre": ("gpt-2", {"pre": (gguf_bytes.STRING, "default")},
+                    "pre-tokenizer 'default' is not supported" + WAY_OUT),
+    "pre of another rule": ("gpt-2", {"pre": (gguf_bytes.STRING, "seed-coder")},
+                            "pre-tokenizer 'seed-coder' is not supported" + WAY_OUT),
     "unknown model": ("gpt-2", {"model": (gguf_bytes.STRING, "t6")}, "tokenizer model 't6' is not supported"),
     "pre with a line end": ("gpt-2", {"pre": (gguf_bytes.STRING, "non\nsuch\u2028")},
-                            "pre-tokenizer 'non?such???' is not supported"),
+                            "pre-tokenizer 'non?such???' is not supported" + WAY_OUT),
     "model with a line end": ("gpt-2", {"model": (gguf_bytes.STRING, "t\n6")}, "tokenizer model 't?6' is not supported"),
     "no model": ("gpt-2", {"model": None}, "tokenizer: the file lacks tokenizer.ggml.model"),
     "no tokens": ("gpt-2", {"tokens": None}, "tokenizer: the file lacks tokenizer.ggml.tokens"),
@@ -279,8 +372,8 @@ def test_kinds_not_served_are_refused_by_name(name):
     texts = {"bert-bge": "tokenizer model 'bert' is not supported",
              "gemma-4": "tokenizer model 'gemma4' is not supported",
              "nomic-bert-moe": "tokenizer model 't5' is not supported",
-             "falcon": "pre-tokenizer 'falcon' is not supported",
-             "gpt-neox": "byte-level tokenizer: the file lacks tokenizer.ggml.pre"}
+             "falcon": "pre-tokenizer 'falcon' is not supported" + WAY_OUT,
+             "gpt-neox": "byte-level tokenizer: the file lacks tokenizer.ggml.pre" + WAY_OUT}
     assert refusal(path_of(name)) == texts[name]
 
 

@@ -146,16 +146,28 @@ PRE_TOKENIZERS = {
                       + [DIGITS, byte_level(False)],
     "deepseek-v3": isolated(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK_V3) + [byte_level(False)],
 }
-for same_as, names in {"gpt-2": ["mpt"], "smollm": ["starcoder", "refact", "command-r"],
-                       "llama-bpe": ["llama3", "llama-v3"], "qwen2": ["deepseek-r1-qwen"]}.items():
+# Names of the same definition, as llama.cpp's converter and vocabulary reader pair them.
+ALIASES = {
+    "gpt-2": ["phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0", "mellum", "exaone4",
+              "modern-bert", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de"],
+    "smollm": ["starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2", "command-r"],
+    "llama-bpe": ["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "dbrx",
+                  "smaug-bpe", "glm4", "chatglm-bpe"],
+    "qwen2": ["stablelm2", "hunyuan", "solar-open", "megrez", "kormo", "f2llmv2", "grok-2", "deepseek-r1-qwen"],
+    "deepseek-v3": ["hunyuan-dense", "joyai-llm", "hy_v4"],
+}
+for same_as, names in ALIASES.items():
     for alias in names:
         PRE_TOKENIZERS[alias] = PRE_TOKENIZERS[same_as]
-IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "tekken"}
+IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                 "jina-v5-nano", "tekken"}
+# What is added in front when the file says nothing.
+ADDS_BOS = IGNORE_MERGES | {"command-r", "deepseek-r1-qwen", "deepseek-llm", "deepseek-coder", "deepseek-v3"}
 
 
 class ByteLevelOracle:
-    def __init__(self, vocab):
-        pre = vocab.meta("pre")
+    def __init__(self, vocab, pre=None):
+        pre = pre or vocab.meta("pre")
         merges = [tuple(m.split(" ")) for m in vocab.meta("merges")]
         ids = {t: i for i, t in enumerate(vocab.tokens)}
         self.tok = Tokenizer(models.BPE(ids, merges, ignore_merges=pre in IGNORE_MERGES))
@@ -249,9 +261,10 @@ class SentencePieceOracle:
         return [self.encode(t, parse_special) for t in texts]
 
 
-def build_oracle(vocab):
-    kind = {"gpt2": ByteLevelOracle, "llama": SentencePieceOracle}[vocab.meta("model")]
-    return kind(vocab)
+def build_oracle(vocab, pre=None):
+    if vocab.meta("model") == "llama":
+        return SentencePieceOracle(vocab)
+    return ByteLevelOracle(vocab, pre)
 
 
 # ---- millrace ----
@@ -259,8 +272,8 @@ def build_oracle(vocab):
 class Millrace:
     """tests/tools/tok_cli.c: all records in, all answers out."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, pre=None):
+        self.command = [BUILD / "tests" / "tok_cli", path, *([pre] if pre else [])]
         (self.status, self.info), = self.run([])
         if self.status == 0:
             self.bos, self.eos, self.adds_bos, self.adds_eos, *self.stop = self.ids(self.info)
@@ -271,8 +284,7 @@ class Millrace:
 
     def run(self, records):
         feed = b"".join(struct.pack("<3I", op, flags, n) + data for op, flags, n, data in records)
-        raw = subprocess.run([BUILD / "tests" / "tok_cli", self.path], input=feed,
-                             stdout=subprocess.PIPE, check=True).stdout
+        raw = subprocess.run(self.command, input=feed, stdout=subprocess.PIPE, check=True).stdout
         answers, at = [], 0
         sizes = [4] + [4 if r[0] == 0 else 1 for r in records]
         for size in sizes:

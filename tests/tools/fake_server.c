@@ -16,12 +16,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 #include "config/metrics.h"
 #include "config/settings.h"
 #include "engine/fake/fake.h"
 #include "engine/model/gguf.h"
 #include "engine/template/template.h"
 #include "scheduler/tenant.h"
+#include "server/budget.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -144,118 +146,165 @@ static void drain(struct server *srv, int fd, int64_t timeout_ms)
     }
 }
 
-int main(int argc, char **argv)
-{
-    struct err e = {0};
+/* All that a server stands on, from the model file up. */
+struct world {
     struct settings set;
     struct gguf *g;
     struct tokenizer *tok;
-    struct chat_template *tmpl = NULL;
-    struct str source;
+    struct chat_template *tmpl;
+    struct kv_arena arena;
+    struct kv_layout layout;
+    uint32_t max_context;
+    struct slow_backend slow;
+    struct metrics *metrics;
+    struct tenants *tenants;
+    struct ledger *ledger;
+    struct sched *sched;
+    struct kv_named *prefixes;
+    struct service service;
     struct server *srv;
+};
+
+static void open_model(struct world *w, const char *path)
+{
+    struct err e = {0};
+    struct str source;
+    must(gguf_open(path, &w->g, &e), &e);
+    must(tokenizer_new(w->g, STR_LIT(""), &w->tok, &e), &e);
+    bool has_template = gguf_string(w->g, "tokenizer.chat_template", &source);
+    must(has_template ? template_new(source, &w->tmpl, &e) : ERR_FORMAT, &e);
+    w->max_context = w->set.limits_max_context ? (uint32_t)w->set.limits_max_context : 8192;
+}
+
+static void make_backend(struct world *w, long n_blocks)
+{
+    struct err e = {0};
+    const struct settings *set = &w->set;
+    const struct backend_limits rows = {.max_rows = (uint32_t)set->sched_max_batch_tokens,
+                                        .max_spans = (uint32_t)set->sched_max_running,
+                                        .max_outs = (uint32_t)set->sched_max_batch_tokens};
+    const struct fake_options fake = {.n_vocab = tokenizer_n_vocab(w->tok)};
+    w->arena = (struct kv_arena){.n_groups = 1,
+                                 .group = {{.block_bytes = 64, .n_frames = (uint32_t)n_blocks}}};
+    w->layout = (struct kv_layout){.n_layers = 1, .n_groups = 1, .n_slots = 16};
+    must(fake_backend_new(&w->arena, &w->layout, rows, &fake, &w->slow.inner, &e), &e);
+    w->slow.be.limits = rows;
+    w->slow.be.n_vocab = fake.n_vocab;
+    w->slow.be.layout = w->layout;
+    w->slow.be.arena = &w->arena;
+}
+
+static void start_scheduler(struct world *w)
+{
+    struct err e = {0};
+    const struct settings *set = &w->set;
+    w->metrics = metrics_new(metrics_table, metrics_table_n);
+    metrics_set_const_labels(w->metrics, "model_name=\"fake\",engine=\"0\"");
+    w->tenants =
+        tenants_new((uint64_t)set->sched_age * NS_PER_MS, w->slow.be.limits.max_spans,
+                    (uint32_t)set->sched_spare_running, (uint64_t)set->sched_max_queued_tokens);
+    const struct sched_limits limits = {
+        .max_running = (uint32_t)set->sched_max_running,
+        .max_queued = (uint32_t)set->sched_max_queued,
+        .max_batch_tokens = (uint32_t)set->sched_max_batch_tokens,
+        .chunk_max = (uint32_t)set->sched_chunk_max,
+        .step_target_ms = (uint32_t)set->sched_step_target_ms,
+        .max_context = w->max_context,
+        .journal_bytes = set->sched_journal,
+        .tenants = w->tenants,
+    };
+    const struct sched_memory memory = {.layout = &w->layout,
+                                        .arena = &w->arena,
+                                        .prefix = set->prefix_enabled,
+                                        .secret = {1, 2},
+                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
+    must(sched_new(&limits, &w->slow.be, &memory, w->tok, w->metrics, &w->sched, &e), &e);
+    must(sched_start(w->sched, &e), &e);
+}
+
+static void listen_and_serve(struct world *w, const struct engine_info *info)
+{
+    struct err e = {0};
+    static char alias[] = "m";
+    static char *aliases[] = {alias};
+    bool named = w->set.model_alias.n > 0;
+    must(kv_named_open("", &w->prefixes, &e), &e);
+    w->service = (struct service){.set = &w->set,
+                                  .id = named ? w->set.model_alias.item : aliases,
+                                  .n_ids = named ? w->set.model_alias.n : 1,
+                                  .info = info,
+                                  .tok = w->tok,
+                                  .tmpl = w->tmpl,
+                                  .sched = w->sched,
+                                  .named = w->prefixes,
+                                  .max_context = w->max_context,
+                                  .n_vocab = w->slow.be.n_vocab,
+                                  .created = clock_unix_s()};
+    w->ledger = ledger_new(ledger_kinds, N_LEDGER_KINDS, TENANT_MAX);
+    ledger_set_total(w->ledger, budget_bytes(&w->set, kv_free_bytes(), 0));
+    must(server_new(&w->set, "0.0.0", w->metrics, &w->service, w->tenants, w->ledger, &w->srv, &e),
+         &e);
+    must(server_listen(w->srv, &e), &e);
+    server_set_ready(w->srv);
+    printf("url http://%s:%u\n", w->set.host, w->srv->port);
+    fflush(stdout);
+}
+
+/* Returns how many rows read KV that was not theirs. */
+static uint64_t close_all(struct world *w)
+{
+    server_stop(w->srv);
+    sched_stop(w->sched);
+    uint64_t mismatches = fake_tag_mismatches(w->slow.inner);
+    server_free(w->srv);
+    kv_named_close(w->prefixes);
+    sched_free(w->sched);
+    tenants_free(w->tenants);
+    ledger_free(w->ledger);
+    slow_close(&w->slow.be);
+    metrics_free(w->metrics);
+    template_free(w->tmpl);
+    tokenizer_free(w->tok);
+    gguf_close(w->g);
+    settings_release(&w->set);
+    return mismatches;
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w = {.slow = {.be = {.ops = &slow_ops}}};
     bool help = false;
-    struct slow_backend slow = {.be = {.ops = &slow_ops}};
     if (argc < 2)
         return 2;
     const char *path = argv[1];
     argc -= 2;
     argv += 2;
-    slow.step_ms = take_option(&argc, argv, "--step-ms", 1);
-    slow.n_until_failure = take_option(&argc, argv, "--fail-after", 0);
-    slow.n_failures = take_option(&argc, argv, "--fail-count", slow.n_until_failure ? 1 << 30 : 0);
+    w.slow.step_ms = take_option(&argc, argv, "--step-ms", 1);
+    w.slow.n_until_failure = take_option(&argc, argv, "--fail-after", 0);
+    w.slow.n_failures =
+        take_option(&argc, argv, "--fail-count", w.slow.n_until_failure ? 1 << 30 : 0);
     long n_blocks = take_option(&argc, argv, "--kv-blocks", 4096);
-    settings_init(&set);
-    must(settings_load(&set, argc, argv, environ, &help, &e), &e);
-    log_set_level((enum log_level)set.log_level);
+    settings_init(&w.set);
+    must(settings_load(&w.set, argc, argv, environ, &help, &e), &e);
+    log_set_level((enum log_level)w.set.log_level);
     int signal_fd = signals();
 
-    must(gguf_open(path, &g, &e), &e);
-    must(tokenizer_new(g, &tok, &e), &e);
-    bool has_template = gguf_string(g, "tokenizer.chat_template", &source);
-    must(has_template ? template_new(source, &tmpl, &e) : ERR_FORMAT, &e);
-
-    uint32_t max_context = set.limits_max_context ? (uint32_t)set.limits_max_context : 8192;
-    struct kv_arena arena = {.n_groups = 1,
-                             .group = {{.block_bytes = 64, .n_frames = (uint32_t)n_blocks}}};
-    struct kv_layout layout = {.n_layers = 1, .n_groups = 1, .n_slots = 16};
-    const struct backend_limits rows = {.max_rows = (uint32_t)set.sched_max_batch_tokens,
-                                        .max_spans = (uint32_t)set.sched_max_running,
-                                        .max_outs = (uint32_t)set.sched_max_batch_tokens};
-    const struct fake_options fake = {.n_vocab = tokenizer_n_vocab(tok)};
-    must(fake_backend_new(&arena, &layout, rows, &fake, &slow.inner, &e), &e);
-    slow.be.limits = rows;
-    slow.be.n_vocab = fake.n_vocab;
-    slow.be.layout = layout;
-    slow.be.arena = &arena;
-
-    struct metrics *metrics = metrics_new(metrics_table, metrics_table_n);
-    metrics_set_const_labels(metrics, "model_name=\"fake\",engine=\"0\"");
-    struct tenants *tenants =
-        tenants_new((uint64_t)set.sched_age * NS_PER_MS, rows.max_spans,
-                    (uint32_t)set.sched_spare_running, (uint64_t)set.sched_max_queued_tokens);
-    const struct sched_limits limits = {
-        .max_running = (uint32_t)set.sched_max_running,
-        .max_queued = (uint32_t)set.sched_max_queued,
-        .max_batch_tokens = (uint32_t)set.sched_max_batch_tokens,
-        .chunk_max = (uint32_t)set.sched_chunk_max,
-        .step_target_ms = (uint32_t)set.sched_step_target_ms,
-        .max_context = max_context,
-        .journal_bytes = set.sched_journal,
-        .tenants = tenants,
-    };
-    struct sched *sched;
-    const struct sched_memory memory = {.layout = &layout,
-                                        .arena = &arena,
-                                        .prefix = set.prefix_enabled,
-                                        .secret = {1, 2},
-                                        .domain = {.rope = "", .adapter = "", .salt = ""}};
-    must(sched_new(&limits, &slow.be, &memory, tok, metrics, &sched, &e), &e);
-    must(sched_start(sched, &e), &e);
-
-    char alias[] = "m";
-    char *aliases[] = {alias};
+    open_model(&w, path);
+    make_backend(&w, n_blocks);
+    start_scheduler(&w);
     const struct engine_info info = {.architecture = "fake",
-                                     .n_vocab = fake.n_vocab,
-                                     .n_ctx_train = max_context,
+                                     .n_vocab = w.slow.be.n_vocab,
+                                     .n_ctx_train = w.max_context,
                                      .sampling_temperature = __builtin_nanf(""),
                                      .sampling_top_p = __builtin_nanf(""),
                                      .sampling_min_p = __builtin_nanf(""),
                                      .sampling_top_k = -1};
-    struct kv_named *prefixes;
-    must(kv_named_open("", &prefixes, &e), &e);
-    bool named = set.model_alias.n > 0;
-    struct service service = {.set = &set,
-                              .id = named ? set.model_alias.item : aliases,
-                              .n_ids = named ? set.model_alias.n : 1,
-                              .info = &info,
-                              .tok = tok,
-                              .tmpl = tmpl,
-                              .sched = sched,
-                              .named = prefixes,
-                              .max_context = max_context,
-                              .n_vocab = fake.n_vocab,
-                              .created = clock_unix_s()};
-    must(server_new(&set, "0.0.0", metrics, &service, tenants, &srv, &e), &e);
-    must(server_listen(srv, &e), &e);
-    server_set_ready(srv);
-    printf("url http://%s:%u\n", set.host, srv->port);
-    fflush(stdout);
+    listen_and_serve(&w, &info);
 
-    wait_signal(signal_fd, srv, &(struct arguments){argc, argv});
-    drain(srv, signal_fd, set.server_drain_timeout);
-    server_stop(srv);
-    sched_stop(sched);
-    uint64_t mismatches = fake_tag_mismatches(slow.inner);
-    server_free(srv);
-    kv_named_close(prefixes);
-    sched_free(sched);
-    tenants_free(tenants);
-    slow_close(&slow.be);
-    metrics_free(metrics);
-    template_free(tmpl);
-    tokenizer_free(tok);
-    gguf_close(g);
-    settings_release(&set);
+    wait_signal(signal_fd, w.srv, &(struct arguments){argc, argv});
+    drain(w.srv, signal_fd, w.set.server_drain_timeout);
+    uint64_t mismatches = close_all(&w);
     close(signal_fd);
     if (mismatches)
         fprintf(stderr, "fake_server: %llu KV mismatches\n", (unsigned long long)mismatches);

@@ -6,11 +6,12 @@
 int main(int argc, char **argv)
 {
     struct err e;
+    bool servable;
     if (argc != 2) {
         fprintf(stderr, "usage: gguf_inspect FILE\n");
         return 2;
     }
-    if (engine_inspect(argv[1], stdout, &e)) {
+    if (engine_inspect(argv[1], stdout, &servable, &e)) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

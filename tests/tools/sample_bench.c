@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "config/settings.h"
+#include "engine/cpu/levels.h"
 #include "engine/sample/sampler.h"
 
 enum { N_ROWS = 16, N_ROUNDS = 40, N_HISTORY = 1024 };
@@ -79,7 +81,11 @@ int main(int argc, char **argv)
     if (n < 64 || n > 1 << 22)
         return 2;
     float *rows = mem_alloc(mem_mul((size_t)N_ROWS * n, sizeof(float)));
-    struct sample_scratch *s = sample_scratch_new(n);
+    const struct kernels *k;
+    struct err e;
+    if (levels_choose(SET_ISA_AUTO, &k, &e) != OK)
+        return 1;
+    struct sample_scratch *s = sample_scratch_new(n, k->row);
     for (uint32_t row = 0; row < N_ROWS; row++)
         fill(rows + (size_t)row * n, n, row);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "config/settings.h"
+#include "engine/cpu/levels.h"
 #include "engine/sample/kept.h"
 
 enum { LINE_CAP = 1 << 20, MAX_LIST = 1 << 16 };
@@ -163,7 +165,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: sample_rows LOGITS N_VOCAB\n");
         return 2;
     }
-    struct sample_scratch *s = sample_scratch_new(n);
+    const struct kernels *k;
+    struct err e;
+    if (levels_choose(SET_ISA_AUTO, &k, &e) != OK)
+        return 1;
+    struct sample_scratch *s = sample_scratch_new(n, k->row);
     struct order o = {.history = mem_alloc(MAX_LIST * sizeof(int32_t)),
                       .ban = mem_alloc(MAX_LIST * sizeof(int32_t)),
                       .bias = mem_alloc(MAX_LIST * sizeof(struct logit_bias))};

@@ -1,4 +1,4 @@
-/* Drives the tokenizer from the Python tests: tok_cli MODEL.gguf < records > answers.
+/* Drives the tokenizer from the Python tests: tok_cli MODEL.gguf [PRE] < records > answers.
  *
  * Record: u32 op, u32 flags, u32 n, then n bytes (op 0, encode) or n int32 ids (op 1, decode; op 2,
  * decode one token at a time through struct detok). Flags: encode 1 add_special, 2 parse_special;
@@ -85,11 +85,12 @@ int main(int argc, char **argv)
     struct gguf *g;
     struct tokenizer *t;
     struct err e = {0};
-    if (argc != 2) {
-        fprintf(stderr, "usage: tok_cli MODEL.gguf\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: tok_cli MODEL.gguf [PRE]\n");
         return 2;
     }
-    if (gguf_open(argv[1], &g, &e) != OK || tokenizer_new(g, &t, &e) != OK) {
+    struct str pre = str_of(argc == 3 ? argv[2] : "");
+    if (gguf_open(argv[1], &g, &e) != OK || tokenizer_new(g, pre, &t, &e) != OK) {
         answer_error(&e);
         return 0;
     }

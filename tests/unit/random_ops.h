@@ -28,7 +28,7 @@
 enum {
     RANDOM_WORLD_OPS = 5000,
     RANDOM_FULL_WORLDS = 20, /* fewer are a look at single worlds: no planted faults, no counts */
-    RANDOM_MAX_COUNTS = 64
+    RANDOM_MAX_COUNTS = 80
 };
 
 struct random {

@@ -39,10 +39,20 @@ START_TEST(of_two_times_none_is_later_than_any)
 }
 END_TEST
 
+/* Check would kill a test after 4 s, on a busy machine a right one. */
+START_TEST(no_unit_test_has_a_time_limit)
+{
+    const char *limit = getenv("CK_DEFAULT_TIMEOUT");
+    ck_assert_ptr_nonnull(limit);
+    ck_assert_str_eq(limit, "0");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base/clock");
     TCase *t = tcase_create("clock");
+    tcase_add_test(t, no_unit_test_has_a_time_limit);
     tcase_add_test(t, real_time_never_goes_back);
     tcase_add_test(t, fake_time_stands_until_it_is_moved);
     tcase_add_test(t, of_two_times_none_is_later_than_any);

@@ -256,7 +256,6 @@ int main(void)
 {
     Suite *suite = suite_create("base/metrics");
     TCase *t = tcase_create("metrics");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, metrics_without_labels_read_zero_from_the_start);
     tcase_add_test(t, values_labels_and_cumulative_buckets_are_rendered);
     tcase_add_test(t, label_values_are_escaped_and_made_valid);

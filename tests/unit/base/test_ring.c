@@ -283,7 +283,6 @@ int main(void)
 {
     Suite *suite = suite_create("base/ring");
     TCase *t = tcase_create("ring");
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, an_empty_ring_gives_nothing_and_has_room_for_all_but_a_header);
     tcase_add_test(t, a_record_that_would_cross_the_end_starts_over);
     tcase_add_test(t, half_the_ring_less_a_head_fits_wherever_an_empty_ring_stands);

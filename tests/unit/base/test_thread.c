@@ -300,7 +300,6 @@ int main(void)
 {
     Suite *suite = suite_create("base/thread");
     TCase *t = tcase_create("thread");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_thread_runs_with_signals_blocked_and_the_caller_keeps_its_mask);
     tcase_add_test(t, a_thread_has_stack_whatever_the_default);
     tcase_add_test(t, a_mutex_lets_one_thread_in_at_a_time);

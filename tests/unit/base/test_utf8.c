@@ -147,7 +147,6 @@ int main(void)
     enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
     Suite *suite = suite_create("base/utf8");
     TCase *t = tcase_create("utf8");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, every_code_point_round_trips);
     tcase_add_test(t, every_four_byte_string_decodes_as_the_naive_decoder_says);
     tcase_add_loop_test(t, malformed_text_is_found_and_replaced_by_maximal_subparts, 0, N_ROWS);

@@ -57,7 +57,9 @@ START_TEST(a_known_name_that_is_not_there_says_how_to_fetch_it)
     struct buf found = {0};
     struct err e;
     ck_assert_int_eq(model_path_find("gemma3-270m", &found, &e), ERR_NOT_FOUND);
-    ck_assert_msg(strstr(e.text, "run deploy/fetch-model gemma3-270m"), "%s", e.text);
+    ck_assert_msg(strstr(e.text, "put the file gemma-3-270m-q4_k_m.gguf "
+                                 "(253113024 bytes) there"),
+                  "%s", e.text);
     ck_assert_str_eq(e.param, "model");
     buf_release(&found);
 }

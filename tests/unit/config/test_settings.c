@@ -317,9 +317,20 @@ static const struct value_row values[] = {
     {"--set", false, "option --set needs a value"},
     {"--port", false, "option --port needs a value"},
     {"model.gguf", false, "unexpected argument 'model.gguf'"},
-    {"-p|80", false, "unexpected argument '-p'"},
+    {"-p|80", false, "unknown option '-p': here it is 'port'"},
+    {"-q|80", false, "unexpected argument '-q'"},
+    {"-m|a.gguf", true, "model = a.gguf\n"},
+    {"-m", false, "option --model needs a value"},
+    {"--ctx-size|4096", false, "unknown option 'ctx-size': here it is 'limits.max_context'"},
+    {"--ctx_size=4096", false, "here it is 'limits.max_context'"},
+    {"-c|4096", false, "unknown option '-c': here it is 'limits.max_context'"},
+    {"-np|4", false, "unknown option '-np': here it is 'sched.max_running'"},
+    {"--set|max_model_len=1", false, "here it is 'limits.max_context'"},
+    {"-ngl|99", false, "unknown option '-ngl': there are no GPU layers yet"},
+    {"--gpu-memory-utilization=0.9", false, "here it is 'kv.bytes', a size, not a share"},
+    {"--zzz-nothing-like-it=1", false, "unknown option 'zzz-nothing-like-it': `millrace serve"},
     {"--", false, "unexpected argument '--'"},
-    {"--config|/nonexistent/millrace.conf", false, "cannot open config file '/nonexistent/"},
+    {"--config|/nonexistent/millrace.conf", false, "cannot read the config file \"/nonexistent/"},
 };
 
 static void dump(const struct settings *s, bool comments, struct buf *out)
@@ -528,25 +539,65 @@ START_TEST(help_wins_over_everything_behind_it)
 }
 END_TEST
 
-START_TEST(help_and_table_name_every_option)
+/* In lines of so many columns, but for words that are longer. */
+START_TEST(help_names_every_option_and_keeps_to_its_width)
 {
-    char *help = NULL, *table = NULL;
+    int width = 40 + 20 * _i;
+    char *help = NULL;
     size_t n;
     FILE *f = open_memstream(&help, &n);
-    settings_print_help(f);
-    fclose(f);
-    f = open_memstream(&table, &n);
-    settings_print_markdown(f);
+    settings_print_help(f, width);
     fclose(f);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char name[80];
         snprintf(name, sizeof(name), "  --%s ", option_table[i].name);
         ck_assert_ptr_nonnull(strstr(help, name));
-        snprintf(name, sizeof(name), "| `%s` |", option_table[i].name);
-        ck_assert_ptr_nonnull(strstr(table, name));
+    }
+    for (const char *line = help; *line;) {
+        int n_line = (int)strcspn(line, "\n");
+        int n_indent = (int)strspn(line, " ");
+        bool one_word = !memchr(line + n_indent, ' ', (size_t)(n_line - n_indent));
+        ck_assert_msg(n_line <= width || one_word, "%.*s", n_line, line);
+        line += n_line + 1;
     }
     free(help);
-    free(table);
+}
+END_TEST
+
+START_TEST(a_word_names_the_model_where_a_model_is_served)
+{
+    struct settings s;
+    struct err e;
+    bool help;
+    char *argv[] = {"--port", "1", "a.gguf", "--cpu.pin"};
+    char *twice[] = {"a.gguf", "b.gguf"};
+    settings_init(&s);
+    ck_assert_msg(settings_load_model(&s, 4, argv, NULL, &help, &e) == OK, "%s", e.text);
+    ck_assert_str_eq(s.model, "a.gguf");
+    ck_assert(s.port == 1 && s.cpu_pin);
+    ck_assert_int_eq(settings_load_model(&s, 2, twice, NULL, &help, &e), ERR_INVALID);
+    ck_assert_msg(strstr(e.text, "unexpected argument 'b.gguf'"), "%s", e.text);
+    settings_release(&s);
+}
+END_TEST
+
+/* Each name of ours that the table of other servers' words gives is an option. */
+START_TEST(foreign_words_name_options_that_exist)
+{
+    static const char *const ours[] = {
+#define FOREIGN(name, ours, note) ours,
+#include "config/foreign.def"
+#undef FOREIGN
+    };
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        ck_assert_msg(!*ours[i] || option_find(ours[i]), "%s", ours[i]);
+    static const char *const theirs[] = {
+#define FOREIGN(name, ours, note) name,
+#include "config/foreign.def"
+#undef FOREIGN
+    };
+    for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
+        ck_assert_msg(!option_find(theirs[i]), "%s is an option", theirs[i]);
 }
 END_TEST
 
@@ -587,7 +638,6 @@ int main(void)
 {
     Suite *suite = suite_create("config/settings");
     TCase *t = tcase_create("settings");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, each_default_is_valid_and_shown_again, 0, N_OPTIONS);
     tcase_add_loop_test(t, each_option_comes_from_file_environment_and_command_line, 0, N_OPTIONS);
     tcase_add_loop_test(t, each_bound_is_kept_and_named, 0, N_OPTIONS);
@@ -602,7 +652,9 @@ int main(void)
     tcase_add_test(t, a_file_that_is_too_large_or_binary_is_refused);
     tcase_add_test(t, a_dump_loads_back_to_the_same_settings);
     tcase_add_test(t, help_wins_over_everything_behind_it);
-    tcase_add_test(t, help_and_table_name_every_option);
+    tcase_add_loop_test(t, help_names_every_option_and_keeps_to_its_width, 0, 5);
+    tcase_add_test(t, a_word_names_the_model_where_a_model_is_served);
+    tcase_add_test(t, foreign_words_name_options_that_exist);
     tcase_add_test(t, the_default_file_is_what_the_table_says);
     suite_add_tcase(suite, t);
     return run_suite(suite);

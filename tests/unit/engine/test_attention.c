@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/cpu/attention_c.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/cpu/c/attention_c.h"
+#include "engine/cpu/levels.h"
 #include "engine/cpu/kernels.h"
 #include "engine/model/quant.h"
 #include "tests/unit/run_suite.h"
@@ -20,13 +20,6 @@ static float draw_float(void)
 {
     seed = seed * 1664525 + 1013904223;
     return (float)((int)((seed >> 8) % 20001) - 10000) * 1e-4f;
-}
-
-static const struct kernels *level(int i)
-{
-    if (i == 0)
-        return &kernels_c;
-    return i == 1 && cpuid_has_avx2() ? kernels_avx2() : NULL;
 }
 
 struct shape {
@@ -233,24 +226,24 @@ static void check_shape(const struct shape *s, enum kv_dtype k, enum kv_dtype v,
 /* Loops over shapes and types of K; V's type is another one from shape to shape. */
 START_TEST(attention_equals_softmax_and_a_row_has_the_same_bits_in_any_tile_and_from_staging)
 {
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         int shape = _i / KV_N_DTYPES, k = _i % KV_N_DTYPES;
         seed = (uint32_t)_i + 1;
         check_shape(&shapes[shape], (enum kv_dtype)k, (enum kv_dtype)((k + shape) % KV_N_DTYPES),
-                    level(l));
+                    levels_at(l));
     }
 }
 END_TEST
 
 START_TEST(large_scores_do_not_overflow)
 {
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         struct fixture f;
         seed = 5;
-        fixture_make(&f, &shapes[2], KV_F16, KV_F16, level(l));
+        fixture_make(&f, &shapes[2], KV_F16, KV_F16, levels_at(l));
         for (size_t i = 0; i < f.s.n_rows * f.stride; i++)
             f.q[i] *= 100;
-        run(level(l), &f, 0, f.s.n_rows, f.out);
+        run(levels_at(l), &f, 0, f.s.n_rows, f.out);
         for (uint32_t r = 0; r < f.s.n_rows; r++)
             for (uint32_t i = 0; i < f.s.group * f.s.dim; i++)
                 ck_assert(fabsf(f.out[r * f.stride + i]) <= 1.001f);
@@ -291,10 +284,10 @@ START_TEST(stored_bytes_are_equal_on_all_levels)
             if (slot == 10)
                 v[0] = -INFINITY;
             bool finite = slot != 9 && slot != 10;
-            ck_assert_int_eq(kernels_c.kv_store(&l, 0, a, slot, k, v), finite);
-            for (int i = 1; level(i); i++)
-                ck_assert_int_eq(level(i)->kv_store(&l, 0, b, slot, k, v), finite);
-            if (level(1))
+            ck_assert_int_eq(levels_at(0)->kv_store(&l, 0, a, slot, k, v), finite);
+            for (uint32_t i = 1; levels_at(i); i++)
+                ck_assert_int_eq(levels_at(i)->kv_store(&l, 0, b, slot, k, v), finite);
+            if (levels_at(1))
                 ck_assert_mem_eq(a, b, l.group[0].unit_bytes);
         }
         mem_free(a);
@@ -335,7 +328,7 @@ START_TEST(what_is_stored_is_near_and_a_slot_leaves_its_neighbours_alone)
         for (uint32_t i = 0; i < SLOTS; i++) {
             uint32_t slot = i * 7 % SLOTS;
             draw_values(x[slot], dim, (int)slot % 7);
-            ck_assert(kernels_c.kv_store(&l, 0, unit, slot, x[slot], x[slot]));
+            ck_assert(levels_at(0)->kv_store(&l, 0, unit, slot, x[slot], x[slot]));
         }
         for (uint32_t slot = 0; slot < SLOTS; slot++) {
             for (uint32_t i = 0; i < dim; i++) {
@@ -378,11 +371,11 @@ START_TEST(values_that_a_type_cannot_hold_are_not_finite)
             layout_make(&l, &(struct shape){.dim = 40, .n_slots = SLOTS}, (enum kv_dtype)type,
                         (enum kv_dtype)type);
             uint8_t *unit = mem_zalloc(l.group[0].unit_bytes);
-            for (int i = 0; level(i); i++) {
+            for (uint32_t i = 0; levels_at(i); i++) {
                 for (uint32_t at = 0; at < 80; at += 13) {
                     float x[80] = {1, -2};
                     x[at] = cases[c].x; /* of k, then of v */
-                    ck_assert_int_eq(level(i)->kv_store(&l, 0, unit, at % SLOTS, x, x + 40),
+                    ck_assert_int_eq(levels_at(i)->kv_store(&l, 0, unit, at % SLOTS, x, x + 40),
                                      cases[c].finite[type]);
                 }
             }
@@ -411,10 +404,10 @@ START_TEST(rotation_keeps_products_undoes_itself_and_has_the_same_bits_on_all_le
             got += (double)x[i] * (double)y[i];
         ck_assert_double_eq_tol(got, want, 1e-2);
         ck_assert_float_ne(x[0], a[0]);
-        for (int i = 1; level(i); i++) {
+        for (uint32_t i = 1; levels_at(i); i++) {
             float z[256];
             memcpy(z, b, sizeof z);
-            level(i)->kv_rotate(z, dim);
+            levels_at(i)->kv_rotate(z, dim);
             ck_assert_mem_eq(z, y, dim * sizeof z[0]);
         }
         c_kv_rotate(x, dim);
@@ -428,7 +421,6 @@ int main(void)
 {
     Suite *s = suite_create("attention");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(
         c, attention_equals_softmax_and_a_row_has_the_same_bits_in_any_tile_and_from_staging, 0,
         N_SHAPES * KV_N_DTYPES);

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpuid.h"
+#include "engine/cpu/levels.h"
 #include "engine/kv_shape.h"
 #include "kvpool/tier.h"
 #include "tests/unit/run_suite.h"
@@ -108,8 +108,8 @@ static void small_make_kv(struct small *s, uint32_t n_threads, enum kv_dtype dty
                                              .up = tensor(s, EMBD, FF),
                                              .down = tensor(s, FF, EMBD)};
     ck_assert_int_eq(pool_new(n_threads, false, &s->pool, &e), OK);
-    ck_assert_int_eq(cpu_model_load(&s->g, &s->h, &s->w, s->pool, &s->m, &e), OK);
-    ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
+    ck_assert_int_eq(levels_choose(SET_ISA_AUTO, &k, &e), OK);
+    ck_assert_int_eq(cpu_model_load(&s->g, &s->h, &s->w, k->format, s->pool, &s->m, &e), OK);
     ck_assert_int_eq(kv_layout_of_model(&s->h, 16, dtype, dtype, &s->layout, &e), OK);
     ck_assert_uint_eq(s->layout.n_groups, window > 0 ? 2 : 1);
     ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, (uint32_t[]){BLOCKS, BLOCKS},
@@ -130,7 +130,7 @@ static const struct kernels *any_level(void)
 {
     struct err e;
     const struct kernels *k;
-    ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
+    ck_assert_int_eq(levels_choose(SET_ISA_AUTO, &k, &e), OK);
     return k;
 }
 
@@ -462,7 +462,6 @@ int main(void)
 {
     Suite *s = suite_create("cpu");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, a_step_allocates_nothing);
     tcase_add_test(c, the_token_is_the_highest_logit_and_company_changes_no_bit);
     tcase_add_test(c, a_copied_block_serves_as_the_original);

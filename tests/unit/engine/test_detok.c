@@ -240,7 +240,6 @@ int main(void)
     Suite *suite = suite_create("detok");
     TCase *c = tcase_create("all");
     tcase_add_checked_fixture(c, NULL, teardown);
-    tcase_set_timeout(c, 120);
     tcase_add_test(c, every_split_of_200_code_points_gives_the_text_back);
     tcase_add_test(c, random_bytes_come_out_as_the_lossy_whole);
     tcase_add_test(c, an_ascii_token_is_never_held_back);

@@ -295,7 +295,6 @@ int main(void)
     Suite *suite = suite_create("gguf");
     TCase *t = tcase_create("gguf");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, integers_of_every_type_convert_when_they_fit);
     tcase_add_test(t, reals_booleans_and_strings_keep_their_kind);
     tcase_add_test(t, arrays_are_walked_to_their_end);

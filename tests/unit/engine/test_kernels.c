@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "config/settings.h"
-#include "engine/cpu/cpuid.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/levels.h"
+#include "engine/cpu/c/act8.h"
 #include "engine/model/quant.h"
 #include "tests/unit/run_suite.h"
 
@@ -34,13 +34,6 @@ static uint32_t draw(void)
 static float draw_float(void)
 {
     return (float)((int)(draw() % 20001) - 10000) * 1e-4f;
-}
-
-static const struct kernels *level(int i)
-{
-    if (i == 0)
-        return &kernels_c;
-    return i == 1 && cpuid_has_avx2() ? kernels_avx2() : NULL;
 }
 
 /* Random bytes with the scales of every block replaced by sane ones. */
@@ -78,7 +71,8 @@ struct matrix {
     struct packed p;
 };
 
-static void matrix_make(struct matrix *m, enum quant_type type, uint32_t n_rows, uint32_t n_in)
+static void matrix_make(struct matrix *m, const struct pack_format *f, enum quant_type type,
+                        uint32_t n_rows, uint32_t n_in)
 {
     size_t n_bytes = n_rows * quant_row_bytes(type, n_in);
     m->type = type;
@@ -91,7 +85,7 @@ static void matrix_make(struct matrix *m, enum quant_type type, uint32_t n_rows,
                                 .dim = {n_in, n_rows, 1, 1},
                                 .data = m->rows,
                                 .n_bytes = n_bytes};
-    packed_plan(&m->p, &m->t);
+    packed_plan(&m->p, f, &m->t);
     m->p.data = mem_zalloc(packed_bytes(&m->p));
     packed_fill(&m->p, &m->t, 0, m->p.n_groups);
 }
@@ -104,10 +98,10 @@ static void matrix_release(struct matrix *m)
 }
 
 /* Value of input i as the form holds it. */
-static double act_value(enum act_form form, const uint8_t *row, uint32_t i)
+static double act_value(const struct kernels *level, uint32_t form, const uint8_t *row, uint32_t i)
 {
     static const int place[4] = {0, 2, 1, 3};
-    const uint8_t *block = row + i / 32 * act_block_bytes[form];
+    const uint8_t *block = row + i / 32 * level->act_bytes[form];
     uint32_t k = i % 32;
     if (form == ACT_I8) {
         const struct act_i8 *a = (const void *)block;
@@ -129,32 +123,33 @@ static uint32_t odd_inputs(enum quant_type type, int i)
     return quant_block_weights(type) == 32 ? blocks[i] : supers[i];
 }
 
-static void check_value(const struct kernels *k, const struct matrix *m, enum act_form form,
+static void check_value(const struct kernels *k, const struct matrix *m, uint32_t form,
                         const uint8_t *act, uint32_t row, float got)
 {
     uint32_t n_in = m->p.n_in;
     double sum = 0, size = 0;
     for (uint32_t i = 0; i < n_in && row < m->p.n_rows; i++) {
-        double term = act_value(form, act, i) * (double)m->w[(size_t)row * n_in + i];
+        double term = act_value(k, form, act, i) * (double)m->w[(size_t)row * n_in + i];
         sum += term;
         size += fabs(term);
     }
     /* scale*q and min are summed apart: their terms are larger than the weight's */
     if (!(fabs(sum - (double)got) <= 1e-5 * size + 2e-4))
-        ck_abort_msg("%s %s form %d in %u row %u: %g, should be %g", k->name, quant_name(m->type),
+        ck_abort_msg("%s %s form %u in %u row %u: %g, should be %g", k->name, quant_name(m->type),
                      form, n_in, row, (double)got, sum);
 }
 
-enum { MAX_GROUPS = 5, OUT_STRIDE = MAX_GROUPS * 8 + 3 };
+enum { MAX_GROUPS = 5, MAX_ROWS = 16, OUT_STRIDE = MAX_GROUPS * MAX_ROWS + 3 };
 
-static void check_matmul(const struct kernels *k, const struct matrix *m, enum act_form form)
+static void check_matmul(const struct kernels *k, const struct matrix *m, uint32_t form)
 {
     const float guard = 12345.5f;
     uint32_t n_in = m->p.n_in, n_pad = m->p.n_blocks * 32;
     float *x = mem_zalloc((size_t)MAX_TOKENS * n_pad * sizeof(float));
-    size_t stride = m->p.n_blocks * act_block_bytes[form];
+    size_t stride = m->p.n_blocks * k->act_bytes[form];
     uint8_t *act = mem_zalloc(MAX_TOKENS * stride);
-    float out[MAX_TOKENS * OUT_STRIDE], alone[8];
+    float out[MAX_TOKENS * OUT_STRIDE], alone[MAX_ROWS];
+    const uint32_t rows = m->p.format->rows;
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
         for (uint32_t i = 0; i < n_in; i++)
             x[t * n_pad + i] = draw_float() * (draw() % 16 == 0 ? 10 : 1);
@@ -173,15 +168,15 @@ static void check_matmul(const struct kernels *k, const struct matrix *m, enum a
         for (uint32_t t = 0; t < MAX_TOKENS; t++) {
             for (uint32_t r = 0; r < OUT_STRIDE; r++) {
                 float got = out[t * OUT_STRIDE + r];
-                if (t >= n_tokens || r >= 8 * n_groups)
+                if (t >= n_tokens || r >= rows * n_groups)
                     EXPECT(got == guard);
                 else
-                    check_value(k, m, form, act + t * stride, g0 * 8 + r, got);
+                    check_value(k, m, form, act + t * stride, g0 * rows + r, got);
             }
             for (uint32_t g = 0; g < n_groups && t < n_tokens; g++) {
                 k->matmul[m->p.kind][form](w + g * m->p.group_bytes, m->p.group_bytes, 1,
-                                           m->p.n_blocks, act + t * stride, stride, 1, alone, 8);
-                EXPECT(memcmp(alone, out + t * OUT_STRIDE + 8 * g, sizeof alone) == 0);
+                                           m->p.n_blocks, act + t * stride, stride, 1, alone, rows);
+                EXPECT(memcmp(alone, out + t * OUT_STRIDE + rows * g, rows * sizeof *alone) == 0);
             }
         }
     }
@@ -193,14 +188,15 @@ START_TEST(products_of_every_type_equal_the_reference_and_do_not_depend_on_the_t
 {
     enum quant_type type = types[_i];
     static const uint32_t rows[] = {1, 7, 8, 9, 29, 153};
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (int s = 0; s < 3; s++) {
-            enum act_form form = kernels_form(pack_kind_of(type), settings_of[s]);
+            uint32_t form = levels_at(l)->form(pack_kind_of(type), settings_of[s]);
             for (int shape = 0; shape < 6; shape++) {
                 struct matrix m;
                 seed = (uint32_t)(_i * 100 + s * 10 + shape);
-                matrix_make(&m, type, rows[shape], odd_inputs(type, shape % 3));
-                check_matmul(level(l), &m, form);
+                matrix_make(&m, levels_at(l)->format, type, rows[shape],
+                            odd_inputs(type, shape % 3));
+                check_matmul(levels_at(l), &m, form);
                 matrix_release(&m);
             }
         }
@@ -213,15 +209,17 @@ START_TEST(a_packed_row_equals_the_scalar_dequantiser)
     struct matrix m;
     float row[MAX_IN];
     seed = 7;
-    matrix_make(&m, types[_i], 13, odd_inputs(types[_i], 2));
-    for (uint32_t r = 0; r < 13; r++) {
-        packed_row(&m.p, r, row);
-        for (uint32_t i = 0; i < m.p.n_in; i++) {
-            double want = (double)m.w[(size_t)r * m.p.n_in + i];
-            ck_assert_double_eq_tol((double)row[i], want, 1e-6 * (1 + fabs(want)));
+    for (uint32_t l = 0; levels_at(l); l++) {
+        matrix_make(&m, levels_at(l)->format, types[_i], 13, odd_inputs(types[_i], 2));
+        for (uint32_t r = 0; r < 13; r++) {
+            packed_row(&m.p, r, row);
+            for (uint32_t i = 0; i < m.p.n_in; i++) {
+                double want = (double)m.w[(size_t)r * m.p.n_in + i];
+                ck_assert_double_eq_tol((double)row[i], want, 1e-6 * (1 + fabs(want)));
+            }
         }
+        matrix_release(&m);
     }
-    matrix_release(&m);
 }
 END_TEST
 
@@ -232,19 +230,19 @@ START_TEST(quantised_activations_are_within_half_a_step)
     static const uint32_t share[ACT_FORMS] = {8, 32, 1};
     float x[N];
     uint8_t act[N / 32 * sizeof(struct act_f32)];
-    for (int l = 0; level(l); l++) {
-        for (int f = 0; f < ACT_FORMS; f++) {
-            seed = (uint32_t)f;
+    for (uint32_t l = 0; levels_at(l); l++) {
+        for (uint32_t f = 0; f < ACT_FORMS; f++) {
+            seed = f;
             for (int i = 0; i < N; i++) /* 40..47 are zero, 50 is an outlier */
                 x[i] = i / 8 == 5 ? 0 : draw_float() * (i == 50 ? 1e4f : 1);
-            level(l)->quantise[f](x, N, act);
+            levels_at(l)->quantise[f](x, N, act);
             for (uint32_t i = 0; i < N; i++) {
                 double top = 0;
                 for (uint32_t j = i / share[f] * share[f]; j < (i / share[f] + 1) * share[f]; j++)
                     top = fmax(top, fabs((double)x[j]));
-                double off = fabs(act_value((enum act_form)f, act, i) - (double)x[i]);
+                double off = fabs(act_value(levels_at(l), f, act, i) - (double)x[i]);
                 ck_assert_msg(off <= 0.501 * top / steps[f] + 1e-4 * (double)(f == ACT_I8),
-                              "%s form %d input %u: off by %g of %g", level(l)->name, f, i, off,
+                              "%s form %u input %u: off by %g of %g", levels_at(l)->name, f, i, off,
                               top);
             }
         }
@@ -255,18 +253,18 @@ END_TEST
 START_TEST(a_nan_input_makes_its_products_nan)
 {
     struct matrix m;
-    float x[96] = {0}, out[8];
+    float x[96] = {0}, out[MAX_ROWS];
     uint8_t act[3 * sizeof(struct act_f32)];
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (int s = 0; s < 3; s++) {
-            enum act_form form = kernels_form(pack_kind_of(QUANT_Q4_1), settings_of[s]);
-            matrix_make(&m, QUANT_Q4_1, 8, 96);
+            uint32_t form = levels_at(l)->form(pack_kind_of(QUANT_Q4_1), settings_of[s]);
+            matrix_make(&m, levels_at(l)->format, QUANT_Q4_1, MAX_ROWS, 96);
             for (int i = 0; i < 96; i++)
                 x[i] = i == 77 ? NAN : 1;
-            level(l)->quantise[form](x, 96, act);
-            level(l)->matmul[m.p.kind][form](m.p.data, m.p.group_bytes, 1, 3, act, sizeof act, 1,
-                                             out, 8);
-            for (int r = 0; r < 8; r++)
+            levels_at(l)->quantise[form](x, 96, act);
+            levels_at(l)->matmul[m.p.kind][form](m.p.data, m.p.group_bytes, 1, 3, act, sizeof act,
+                                                 1, out, MAX_ROWS);
+            for (uint32_t r = 0; r < m.p.format->rows; r++)
                 ck_assert(isnan(out[r]));
             matrix_release(&m);
         }
@@ -277,7 +275,7 @@ END_TEST
 START_TEST(rms_norm_equals_the_reference)
 {
     float x[133], w[133], out[134];
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (uint32_t n = 1; n <= 133; n += 11) {
             double sum = 0;
             for (uint32_t i = 0; i < n; i++) {
@@ -286,14 +284,14 @@ START_TEST(rms_norm_equals_the_reference)
                 sum += (double)x[i] * (double)x[i];
             }
             out[n] = 7;
-            level(l)->rms_norm(x, w, 1e-5f, n, out);
+            levels_at(l)->rms_norm(x, w, 1e-5f, n, out);
             ck_assert(out[n] == 7);
             for (uint32_t i = 0; i < n; i++)
                 ck_assert_double_eq_tol((double)out[i],
                                         (double)x[i] / sqrt(sum / n + 1e-5) * (double)w[i], 1e-5);
         }
         x[3] = NAN;
-        level(l)->rms_norm(x, w, 1e-5f, 64, out);
+        levels_at(l)->rms_norm(x, w, 1e-5f, 64, out);
         ck_assert(isnan(out[0]) && isnan(out[63]));
     }
 }
@@ -302,20 +300,20 @@ END_TEST
 START_TEST(swiglu_equals_the_reference_from_minus_200_to_200)
 {
     float gate[64], up[64], out[64];
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (int round = 0; round < 200; round++) {
             for (int i = 0; i < 64; i++) {
                 gate[i] = draw_float() * (round % 2 ? 200 : 5);
                 up[i] = draw_float();
             }
-            level(l)->swiglu(gate, up, 64, out);
+            levels_at(l)->swiglu(gate, up, 64, out);
             for (int i = 0; i < 64; i++) {
                 double g = (double)gate[i], want = g / (1 + exp(-g)) * (double)up[i];
                 ck_assert_double_eq_tol((double)out[i], want, 1e-6 * (1 + fabs(want)));
             }
         }
         gate[5] = NAN;
-        level(l)->swiglu(gate, up, 64, out);
+        levels_at(l)->swiglu(gate, up, 64, out);
         ck_assert(isnan(out[5]));
     }
 }
@@ -324,13 +322,13 @@ END_TEST
 START_TEST(geglu_equals_the_reference_from_minus_200_to_200)
 {
     float gate[64], up[64], out[64];
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (int round = 0; round < 200; round++) {
             for (int i = 0; i < 64; i++) {
                 gate[i] = draw_float() * (round % 2 ? 200 : 5);
                 up[i] = draw_float();
             }
-            level(l)->geglu(gate, up, 64, out);
+            levels_at(l)->geglu(gate, up, 64, out);
             for (int i = 0; i < 64; i++) {
                 double g = (double)gate[i];
                 double y = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
@@ -341,7 +339,7 @@ START_TEST(geglu_equals_the_reference_from_minus_200_to_200)
         gate[3] = INFINITY;
         gate[5] = NAN;
         up[3] = 1;
-        level(l)->geglu(gate, up, 64, out);
+        levels_at(l)->geglu(gate, up, 64, out);
         ck_assert(isinf(out[3]) && isnan(out[5]));
     }
 }
@@ -351,7 +349,7 @@ START_TEST(rope_rotates_pairs_and_scales_the_rest)
 {
     enum { DIM = 80 };
     float x[DIM], y[DIM], angles[DIM];
-    for (int l = 0; level(l); l++) {
+    for (uint32_t l = 0; levels_at(l); l++) {
         for (uint32_t rot = 2; rot <= DIM; rot += 6) {
             bool neox = rot % 4 == 0;
             uint32_t half = rot / 2;
@@ -361,7 +359,7 @@ START_TEST(rope_rotates_pairs_and_scales_the_rest)
             }
             for (int i = 0; i < DIM; i++)
                 x[i] = y[i] = draw_float();
-            level(l)->rope(y, angles, DIM, rot, neox, 0.125f);
+            levels_at(l)->rope(y, angles, DIM, rot, neox, 0.125f);
             for (uint32_t i = 0; i < half; i++) {
                 uint32_t a = neox ? i : 2 * i, b = neox ? i + half : 2 * i + 1;
                 double c = (double)angles[i], s = (double)angles[half + i];
@@ -381,14 +379,24 @@ START_TEST(a_level_the_machine_lacks_is_refused_and_auto_takes_the_best)
 {
     const struct kernels *k;
     struct err e;
-    ck_assert_int_eq(cpuid_kernels(SET_ISA_C, &k, &e), OK);
-    ck_assert_str_eq(k->name, "c");
-    ck_assert_int_eq(cpuid_kernels(SET_ISA_AUTO, &k, &e), OK);
-    ck_assert_str_eq(k->name, cpuid_has_avx2() ? "avx2" : "c");
-    if (!cpuid_has_avx2()) {
-        ck_assert_int_eq(cpuid_kernels(SET_ISA_AVX2, &k, &e), ERR_UNSUPPORTED);
-        ck_assert(strstr(e.text, "cpu.isa avx2: this processor has only") != NULL);
+    static const int settings[] = {SET_ISA_C, SET_ISA_AVX2};
+    static const char *const names[] = {"c", "avx2"};
+    const struct kernels *best = levels_at(0);
+    for (uint32_t l = 0; l < sizeof settings / sizeof settings[0]; l++) {
+        if (levels_at(l)) {
+            best = levels_at(l);
+            ck_assert_int_eq(levels_choose(settings[l], &k, &e), OK);
+            ck_assert_ptr_eq(k, best);
+            ck_assert_str_eq(k->name, names[l]);
+            ck_assert(strstr(levels_names(), names[l]) != NULL);
+        } else {
+            ck_assert_int_eq(levels_choose(settings[l], &k, &e), ERR_UNSUPPORTED);
+            ck_assert(strstr(e.text, "this processor has only c") != NULL);
+            ck_assert(strstr(e.text, names[l]) != NULL);
+        }
     }
+    ck_assert_int_eq(levels_choose(SET_ISA_AUTO, &k, &e), OK);
+    ck_assert_ptr_eq(k, best);
 }
 END_TEST
 
@@ -396,7 +404,6 @@ int main(void)
 {
     Suite *s = suite_create("kernels");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, products_of_every_type_equal_the_reference_and_do_not_depend_on_the_tile,
                         0, N_TYPES);
     tcase_add_loop_test(c, a_packed_row_equals_the_scalar_dequantiser, 0, N_TYPES);

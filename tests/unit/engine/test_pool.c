@@ -89,7 +89,6 @@ int main(void)
 {
     Suite *s = suite_create("pool");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, every_item_runs_once_in_thousands_of_runs, 1, 6);
     tcase_add_test(c, a_stuck_item_delays_no_other);
     tcase_add_test(c, a_new_pool_can_be_freed_at_once);

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "config/settings.h"
+#include "engine/cpu/levels.h"
 #include "engine/sample/row.h"
-#include "engine/sample/row_passes.h"
 #include "engine/sample/sampler.h"
 #include "tests/unit/run_suite.h"
 
@@ -50,9 +51,17 @@ static void fill(uint64_t seed)
     }
 }
 
+static const struct row_passes *best_passes(void)
+{
+    const struct kernels *k;
+    struct err e;
+    ck_assert_int_eq(levels_choose(SET_ISA_AUTO, &k, &e), OK);
+    return k->row;
+}
+
 static void set_up(void)
 {
-    scratch = sample_scratch_new(N);
+    scratch = sample_scratch_new(N, best_passes());
     fill(1);
 }
 
@@ -270,7 +279,7 @@ START_TEST(what_ran_before_on_the_scratch_leaves_no_trace)
         a.n_prompt = 20;
         b = a;
         sample_run(&a, row, N, scratch);
-        struct sample_scratch *fresh = sample_scratch_new(N);
+        struct sample_scratch *fresh = sample_scratch_new(N, best_passes());
         sample_run(&b, row, N, fresh);
         sample_scratch_free(fresh);
         ck_assert_int_eq(a.token, b.token);
@@ -378,12 +387,12 @@ START_TEST(exponential_and_logarithm_are_close_to_the_exact_ones)
 {
     for (int i = 0; i <= 200000; i++) {
         float x = (float)(-i * 87.0 / 200000), p;
-        row_exp(&x, 1, 0, 1, &p);
+        row_exp(best_passes(), &x, 1, 0, 1, &p);
         double want = exp((double)x);
         ck_assert(fabs(p / want - 1) < 6e-8 * (2 + fabs((double)x) * 1.5));
     }
     float far[3] = {-INFINITY, -88, 0}, p[3];
-    row_exp(far, 3, 0, 1, p);
+    row_exp(best_passes(), far, 3, 0, 1, p);
     ck_assert(p[0] == 0 && p[1] == 0 && p[2] == 1);
     for (double x = 1e-3; x < 1e9; x *= 1.0137)
         ck_assert(fabs(row_log(x) - log(x)) <= 4e-16 * fmax(1, fabs(log(x))));
@@ -414,11 +423,10 @@ static void check_same(const void *a, const void *b, size_t n)
     ck_assert(memcmp(a, b, n) == 0);
 }
 
-/* On a machine without wider vectors both are the plain passes. */
-START_TEST(wider_vectors_give_the_same_bits)
+static void check_passes(const struct row_passes *pass)
 {
     enum { BLOCKS = N / ROW_BLOCK };
-    const struct row_passes *plain_passes = row_passes_of(true), *pass = row_passes_of(false);
+    const struct row_passes *plain_passes = &row_passes_plain;
     static const float odd[] = {-INFINITY, -1e30f, -88, -0.0f, 0.5f, FLT_MAX, INFINITY, NAN};
     float want[N], got[N];
     for (uint32_t round = 0; round < 200; round++) {
@@ -445,6 +453,12 @@ START_TEST(wider_vectors_give_the_same_bits)
         check_same(want, got, BLOCKS * sizeof *got);
     }
 }
+
+START_TEST(every_level_gives_the_same_bits)
+{
+    for (uint32_t l = 0; levels_at(l); l++)
+        check_passes(levels_at(l)->row);
+}
 END_TEST
 
 int main(void)
@@ -452,7 +466,6 @@ int main(void)
     Suite *suite = suite_create("sampler");
     TCase *t = tcase_create("sampler");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, philox_gives_the_published_answers);
     tcase_add_test(t, greedy_takes_the_highest_logit_and_the_lowest_id_on_a_tie);
     tcase_add_test(t, a_row_with_nan_or_infinity_gives_no_token);
@@ -469,7 +482,7 @@ int main(void)
     tcase_add_test(t, the_radix_selection_finds_the_kth_highest);
     tcase_add_test(t, exponential_and_logarithm_are_close_to_the_exact_ones);
     tcase_add_test(t, the_bits_are_those_of_every_machine);
-    tcase_add_test(t, wider_vectors_give_the_same_bits);
+    tcase_add_test(t, every_level_gives_the_same_bits);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }

@@ -186,7 +186,6 @@ int main(void)
 {
     Suite *suite = suite_create("stop");
     TCase *c = tcase_create("all");
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, random_strings_match_the_definition_however_the_text_is_cut);
     tcase_add_test(c, every_single_cut_of_a_text_gives_the_same);
     tcase_add_test(c, nothing_is_held_that_can_no_longer_match);

@@ -77,7 +77,6 @@ int main(void)
     random_counts_open(names, N_COUNTS);
     Suite *suite = suite_create("engine/tag_pool");
     TCase *tc = tcase_create("random");
-    tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, any_order_of_operations_reads_each_history_and_leaves_nothing, 0,
                         (int)random_worlds(N_OPS));
     if (random_worlds(N_OPS) >= RANDOM_FULL_WORLDS) {

@@ -212,7 +212,6 @@ int main(void)
 {
     Suite *suite = suite_create("engine/template");
     TCase *tc = tcase_create("template");
-    tcase_set_timeout(tc, 300);
     tcase_add_test(tc, a_rendering_is_appended_and_its_ranges_count_from_the_start_of_the_buffer);
     tcase_add_test(tc, a_failed_rendering_leaves_the_buffer_and_gives_no_ranges);
     tcase_add_test(tc, a_message_of_raise_exception_is_cut_at_a_code_point);

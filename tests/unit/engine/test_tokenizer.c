@@ -356,7 +356,6 @@ int main(void)
     Suite *suite = suite_create("tokenizer");
     TCase *c = tcase_create("all");
     tcase_add_checked_fixture(c, NULL, teardown);
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, merges_run_in_rank_order_not_left_to_right);
     tcase_add_test(c, control_tokens_come_from_text_only_when_parsed);
     tcase_add_test(c, user_defined_tokens_always_come_from_text);

@@ -127,7 +127,7 @@ static inline enum status fx_try_load(struct fixture *f, bool merges, struct err
     fx_put(&f->file, f->n_values, 8);
     buf_add_str(&f->file, buf_str(&f->values));
     enum status status = gguf_open_memory((const uint8_t *)f->file.ptr, f->file.len, &f->g, e);
-    return status == OK ? tokenizer_new(f->g, &f->t, e) : status;
+    return status == OK ? tokenizer_new(f->g, STR_LIT(""), &f->t, e) : status;
 }
 
 static inline void fx_load(struct fixture *f, bool merges)

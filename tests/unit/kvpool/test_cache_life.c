@@ -406,7 +406,6 @@ int main(void)
     Suite *s = suite_create("kvpool: cache, life of a block");
     TCase *t = tcase_create("life");
     tcase_add_checked_fixture(t, setup, NULL);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_block_goes_from_free_to_open_to_sealed_to_ready_to_cached_and_back);
     tcase_add_test(t, an_open_block_is_freed_when_its_last_holder_drops_it);
     tcase_add_test(t, a_growth_that_lacks_frames_changes_nothing);

@@ -446,7 +446,6 @@ int main(void)
     Suite *s = suite_create("kvpool: cache, prefixes");
     TCase *t = tcase_create("hits");
     tcase_add_checked_fixture(t, setup, NULL);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_block_is_found_only_after_the_step_that_filled_it_has_retired);
     tcase_add_test(t, an_undone_growth_is_never_found);
     tcase_add_test(t, a_hit_is_the_longest_multiple_of_a_block_within_the_bound);

@@ -81,12 +81,10 @@ int main(void)
 {
     Suite *s = suite_create("kvpool: cache, random");
     TCase *t = tcase_create("random");
-    tcase_set_timeout(t, 0);
     tcase_add_test(
         t, every_visible_position_reads_its_own_tag_and_every_invariant_holds_after_each_operation);
     suite_add_tcase(s, t);
     t = tcase_create("planted faults");
-    tcase_set_timeout(t, 0);
     tcase_add_loop_test(t, each_planted_fault_is_found_with_the_audit, KVC_NO_FAULT + 1,
                         KVC_N_FAULTS);
     tcase_add_loop_test(t, each_planted_fault_is_found_by_the_tags_alone, KVC_NO_FAULT + 1,

@@ -569,7 +569,6 @@ int main(void)
     Suite *s = suite_create("kvpool: cache, tiers");
     TCase *t = tcase_create("tiers");
     tcase_add_checked_fixture(t, setup, NULL);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_parked_sequences_frames_are_room_once_they_are_copied);
     tcase_add_test(t, unparking_at_once_needs_no_copy);
     tcase_add_test(t, a_swapped_out_sequence_comes_back_when_its_loads_are_done);

@@ -644,7 +644,6 @@ int main(void)
 {
     Suite *s = suite_create("disk");
     TCase *t = tcase_create("disk");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, blocks_of_each_group_come_back_now_and_after_a_restart);
     tcase_add_test(t, a_block_is_there_once_it_was_written_and_is_written_once);
     tcase_add_test(t, another_model_layout_or_type_sees_nothing_and_takes_nothing_away);

@@ -408,7 +408,6 @@ int main(void)
 {
     Suite *s = suite_create("disk_seq");
     TCase *t = tcase_create("disk_seq");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, after_a_restart_a_saved_prefix_is_fetched_and_not_computed);
     tcase_add_test(t, another_salt_or_other_tokens_fetch_nothing_of_it);
     tcase_add_test(t, of_a_window_only_what_rows_see_is_needed);

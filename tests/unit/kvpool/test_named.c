@@ -344,7 +344,6 @@ int main(void)
 {
     Suite *s = suite_create("named");
     TCase *t = tcase_create("named");
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, a_name_keeps_what_it_stands_for_across_restarts);
     tcase_add_test(t, an_owner_sees_its_own_names_only_oldest_first);
     tcase_add_test(t, names_of_one_second_keep_their_order_across_restarts);

@@ -525,7 +525,6 @@ int main(void)
 {
     Suite *s = suite_create("tier");
     TCase *t = tcase_create("tier");
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, every_slot_of_both_tiers_gives_back_its_bytes);
     tcase_add_test(t, without_a_file_or_ram_slots_the_other_tier_works);
     tcase_add_test(t, threads_answer_every_job_once_and_move_the_right_bytes);

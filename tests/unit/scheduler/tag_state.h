@@ -67,7 +67,11 @@ enum { MAX_LIVE = 20, N_FAMILIES = 4, N_TENANTS = 4, N_NAMES = 3, MAX_KEYS = 128
     X(DISK_EVICT, "disk evictions")                                                                \
     X(DISK_BAD, "damaged disk blocks found")                                                       \
     X(DISK_LATE, "answers of the disk too late")                                                   \
-    X(DISK_CANCEL, "cancels within a fetch")
+    X(DISK_CANCEL, "cancels within a fetch")                                                       \
+    X(WATCH, "looks at the oldest request")                                                        \
+    X(WATCH_OTHERS, "looks at younger ones that stand still")                                      \
+    X(WATCH_PROMISED, "looks at the oldest beside promises")                                       \
+    X(WATCH_WAITS, "looks at ones that wait for a copy or a reader")
 
 enum tag_count {
 #define X(id, what) DID_##id,
@@ -90,6 +94,10 @@ struct live {
     uint32_t name; /* the prefix it was to fill, from 1 on; 0: none */
     uint32_t n_prompt_events, n_injected;
     uint64_t prompt_chain; /* of the prompt tokens reported so far */
+    uint64_t steps; /* the last steps that its choices had rows in, summed up */
+    uint32_t n_still; /* looks since they changed, or since it is the oldest */
+    bool is_oldest, waits; /* as of the last look; for frames */
+    uint64_t most_still; /* looks that others' work allows, as of then */
 };
 
 /* A named prefix whose blocks the disk is to keep. */
@@ -112,13 +120,14 @@ struct tag_world {
     bool squeezes, squeezed; /* may be; is now */
     bool long_ones; /* many requests are longer than the arena */
     bool overflows; /* many requests go on beyond their context */
+    bool rushes; /* requests come one after the other, many with their worst case promised */
     uint32_t copies_fail; /* one in so many */
     bool slow_readers; /* consumers read at random, not after each turn */
     bool meanwhile; /* a step is out */
     bool settles; /* nothing new comes, copies end well */
     bool stopping; /* sched_stop was called */
     uint32_t n_injected, n_salts;
-    uint64_t inject_step, n_turns;
+    uint64_t inject_step, n_turns, n_tickets; /* of the scheduler, before this turn */
     uint32_t n_submitted, n_ended;
     uint32_t max_context;
     uint32_t n_tenants; /* slots in use */
@@ -160,6 +169,8 @@ static inline void tag_tenants(struct tag_world *w)
                                              .max_queued = cap_or_none(w, 8),
                                              .max_queued_tokens = cap_or_none(w, 400)};
         snprintf(set->row[i].name, sizeof(set->row[i].name), "tenant %u", i);
+        if (w->rushes && one_in(&w->r, 2))
+            set->row[i].weight = TENANT_WEIGHT_MAX;
         if (one_in(&w->r, 4))
             set->row[i].tokens_per_minute = 1000 + draw(&w->r, 100000);
     }
@@ -264,6 +275,25 @@ static inline void tag_overflow_options(struct tag_world *w)
     o->limits.preempt = (enum sched_preempt)draw(r, 3);
 }
 
+/* Some worlds are small and never empty: whoever came first must go on all the same. */
+static inline void tag_rush_options(struct tag_world *w)
+{
+    struct random *r = &w->r;
+    struct rig_options *o = &w->opt;
+    w->rushes = !w->long_ones && one_in(r, 3);
+    if (!w->rushes)
+        return;
+    w->squeezes = false;
+    for (uint32_t g = 0; g < o->n_groups; g++)
+        o->n_frames[g] = 10 + draw(r, 24);
+    o->limits.max_running = 4 + draw(r, 12);
+    o->limits.max_queued = 8 + draw(r, 12);
+    if (one_in(r, 2)) {
+        o->limits.reserve = SCHED_RESERVE_QUANTILE;
+        o->limits.preempt = (enum sched_preempt)draw(r, 3);
+    }
+}
+
 static inline void tag_open(struct tag_world *w, uint64_t seed, uint32_t fault)
 {
     memset(w, 0, sizeof(*w));
@@ -308,9 +338,10 @@ static inline void tag_open(struct tag_world *w, uint64_t seed, uint32_t fault)
     }
     w->copies_fail = one_in(r, 3) ? 6 : 40;
     tag_overflow_options(w);
+    tag_rush_options(w);
     w->opt.limits.journal_bytes = one_in(r, 4) ? 1 << 14 : 0;
     w->opt.fake.runs_late = one_in(r, 2);
-    w->opt.limits.max_batch_tokens = w->opt.limits.max_running + draw(r, 64);
+    w->opt.limits.max_batch_tokens = w->opt.limits.max_running + draw(r, w->rushes ? 6 : 64);
     w->opt.backend.max_outs = w->opt.limits.max_running + draw(r, 8);
     w->opt.fake.step_base_ns = draw(r, 3) * NS_PER_MS;
     w->opt.fake.step_row_ns = draw(r, 2) * NS_PER_MS / 4;

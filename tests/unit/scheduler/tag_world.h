@@ -5,6 +5,7 @@
 #define TESTS_SCHEDULER_TAG_WORLD_H
 
 #include "tests/unit/scheduler/tag_disk.h"
+#include "tests/unit/scheduler/tag_progress.h"
 
 /* ---- submit ---- */
 
@@ -130,7 +131,7 @@ static inline struct request *tag_request(struct tag_world *w, bool *fresh_salt,
     if (one_in(rnd, 6))
         r->deadline_ns = clock_ns() + draw(rnd, 400) * NS_PER_MS;
     r->priority = one_in(rnd, 4) ? (int32_t)draw(rnd, 7) - 3 : 0;
-    r->reserve = one_in(rnd, 8);
+    r->reserve = one_in(rnd, w->rushes ? 2 : 8);
     r->tenant = draw(rnd, w->n_tenants);
     tag_overflow(w, r);
     tag_fill(w, r, name);
@@ -149,7 +150,9 @@ static inline void live_init(struct tag_world *w, struct live *l, struct request
     l->fresh_salt = fresh_salt;
     l->name = name;
     l->cancelled = false;
-    l->n_prompt_events = 0;
+    l->n_prompt_events = l->n_still = 0;
+    l->steps = l->most_still = 0;
+    l->is_oldest = l->waits = false;
     l->prompt_chain = fake_chain(r->prompt, 1);
     l->nan_prompt = lone_init(&w->ref, r, l->lone);
 }
@@ -550,18 +553,6 @@ static inline void op_ask(struct tag_world *w)
     sched_ask(w->g.s, &w->ask);
 }
 
-/* A cancel that came before the turn began has had its effect, unless the disk must answer first. */
-static inline void check_cancels(struct tag_world *w)
-{
-    for (uint32_t i = 0; i < MAX_LIVE; i++) {
-        const struct live *l = &w->live[i];
-        const struct req *q = l->r && l->cancelled ? l->r->engine_part : NULL;
-        MUST(!q || l->cancel_turn == w->n_turns ||
-                 (q->state == REQ_RUNNING && q->seq[0].state == SEQ_FETCHING),
-             "a request goes on after a cancel, state %d", q->state);
-    }
-}
-
 /* The sampler sees prompt and answer, whatever was cut out of what is computed. */
 static inline void check_outputs(void *arg, const struct batch *b)
 {
@@ -619,6 +610,7 @@ static inline bool turn(struct tag_world *w)
 {
     uint64_t n_steps = fake_steps(w->g.be);
     w->n_turns++;
+    w->n_tickets = w->g.s->n_tickets;
     bool any = sched_turn(w->g.s);
     TRACE(&w->r, "turn: %d, %u rows, %u spans, running %u, parked %u, copies %u", any,
           fake_steps(w->g.be) > n_steps ? w->g.s->batch.n_rows : 0, w->g.s->batch.n_spans,
@@ -626,6 +618,8 @@ static inline bool turn(struct tag_world *w)
     if (fake_steps(w->g.be) > n_steps)
         tag_count_turn(w);
     check_cancels(w);
+    for (uint32_t i = 0; i < MAX_LIVE; i++)
+        look_at_progress(w, &w->live[i], fake_steps(w->g.be) > n_steps);
     for (uint32_t i = 0; i < MAX_LIVE && !w->slow_readers; i++)
         tag_read(w, &w->live[i], UINT32_MAX);
     return any;
@@ -646,8 +640,7 @@ static inline void op_drain(struct tag_world *w)
     uint64_t work = 100;
     for (uint32_t i = 0; i < MAX_LIVE; i++)
         if (w->live[i].r)
-            work += (uint64_t)w->live[i].r->n_choices *
-                    (w->live[i].r->n_prompt + 3 * w->live[i].r->max_tokens);
+            work += work_of(w->live[i].r, 3);
     uint32_t n_live = 1;
     for (uint64_t n = 0; n_live > 0; n++) {
         MUST(n < 10 * work, "%u requests have not ended after %llu turns, work %llu", n_live,
@@ -743,7 +736,7 @@ static inline void tag_close(struct tag_world *w)
 static inline void one_op(struct tag_world *w)
 {
     uint32_t op = draw(&w->r, 1000);
-    if (op < 100)
+    if (op < 100 || (w->rushes && op >= 700 && op < 900))
         tag_submit(w);
     else if (op < 118)
         disk_step(w);

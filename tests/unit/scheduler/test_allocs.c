@@ -92,7 +92,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/allocs");
     TCase *tc = tcase_create("allocs");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, preemption_by_computing_again_allocates_nothing);
     tcase_add_test(tc, preemption_by_swap_allocates_nothing);
     tcase_add_test(tc, sequences_longer_than_the_arena_allocate_nothing);

@@ -450,7 +450,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/disk");
     TCase *tc = tcase_create("disk");
-    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, what_was_asked_for_twice_comes_from_the_disk_after_a_restart, 0, 2);
     tcase_add_loop_test(tc, a_fill_saves_all_of_its_blocks_and_gives_no_token, 0, 2);
     tcase_add_loop_test(tc, flipped_bits_cost_a_miss_and_answers_stay_right, 0, 2);

@@ -189,7 +189,6 @@ int main(void)
 {
     Suite *s = suite_create("scheduler/fair");
     TCase *t = tcase_create("fair");
-    tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, a_flood_at_most_doubles_the_light_keys_time_to_the_first_token, 0,
                         sizeof(floods) / sizeof(floods[0]));
     tcase_add_test(t, two_keys_that_flood_are_served_alike);

@@ -711,7 +711,6 @@ int main(void)
     log_set_level(LOG_ERROR + 1); /* failed steps are the tests' own */
     Suite *suite = suite_create("scheduler/life");
     TCase *tc = tcase_create("life");
-    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, what_can_never_fit_is_refused_with_both_numbers);
     tcase_add_test(tc, broken_requests_are_refused);
     tcase_add_test(tc, limits_that_contradict_each_other_are_refused);

@@ -351,7 +351,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/plan");
     TCase *tc = tcase_create("plan");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_17th_request_is_prefilled_while_16_decode_in_every_step);
     tcase_add_test(tc, thirty_two_at_once_get_first_tokens_one_after_the_other);
     tcase_add_loop_test(tc, random_loads_keep_the_budget_and_every_decode_row, 0, 16);

@@ -209,7 +209,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/prefix");
     TCase *tc = tcase_create("prefix");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, a_prompt_hits_at_every_offset_what_it_shares, 0, 13);
     tcase_add_test(tc, the_tokens_a_choice_made_are_hit_by_the_next_turn_of_the_talk);
     tcase_add_loop_test(tc, two_salts_share_nothing_and_one_salt_shares, 0, 3);

@@ -435,7 +435,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/pressure");
     TCase *tc = tcase_create("pressure");
-    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, sequences_that_outgrow_the_pool_together_all_end);
     tcase_add_test(tc, two_that_need_the_whole_pool_each_end_one_after_the_other);
     tcase_add_test(tc, a_priority_beyond_the_keys_own_saves_nobody_from_being_parked);

@@ -32,6 +32,7 @@ struct flood {
     uint32_t n_prompt, max_tokens, n_lanes;
     uint32_t n_choices; /* 0: 1 */
     bool reserve, logprobs, fill, sinks, disk;
+    bool oversize; /* larger than the arena, where there is a spill file */
     int32_t priority;
     uint64_t deadline_ms;
     uint32_t weight; /* of its key against 1, when it has its own */
@@ -70,6 +71,11 @@ static const struct flood floods[] = {
     {.name = "filled", .n_prompt = 200, .max_tokens = 0, .n_lanes = 8, .fill = true},
     {.name = "sliding", .n_prompt = 30, .max_tokens = 300, .n_lanes = 8, .sinks = true},
     {.name = "heavy key", .n_prompt = 150, .max_tokens = 1, .n_lanes = 12, .weight = 1000},
+    {.name = "larger than the arena",
+     .n_prompt = 100,
+     .max_tokens = 150,
+     .n_lanes = 4,
+     .oversize = true},
     {.name = "on the disk", .n_prompt = 120, .max_tokens = 20, .n_lanes = 8, .disk = true},
     {.name = "on the disk, reserved",
      .n_prompt = 120,
@@ -88,7 +94,7 @@ struct world {
     struct tenants *tenants;
     const struct flood *flood;
     struct lane watched[2], lane[MOST_FLOOD];
-    bool two_keys;
+    bool two_keys, has_file;
     uint32_t seed;
     uint64_t n_flooded; /* requests of the flood that ended */
 };
@@ -130,6 +136,7 @@ static void world_init(struct world *w, const struct flood *f, enum tiers tiers,
                                              .generation = i + 1};
     tenants_publish(w->tenants, set);
     o.limits.tenants = w->tenants;
+    w->has_file = o.n_file[0] > 0;
     rig_init(&w->rig, &o);
 }
 
@@ -145,7 +152,8 @@ static void send_flood(struct world *w, struct lane *l)
     const struct flood *f = w->flood;
     /* Of the disk's a few prompts come again and again. */
     uint32_t seed = f->disk ? 5000 + w->seed++ % 3 : ++w->seed;
-    struct request *r = rig_random(&w->rig, seed, f->n_prompt, f->max_tokens);
+    uint32_t n_more = f->oversize && w->has_file ? 200 : 0;
+    struct request *r = rig_random(&w->rig, seed, f->n_prompt + n_more, f->max_tokens);
     r->n_choices = f->n_choices ? f->n_choices : 1;
     r->reserve = f->reserve;
     r->prompt_logprobs = f->logprobs;
@@ -183,6 +191,14 @@ static void take(struct world *w, struct lane *l)
     l->r = NULL;
 }
 
+static void end_copies(struct world *w)
+{
+    while (fake_tier_flying(w->rig.be))
+        fake_tier_finish(w->rig.be, 0, true);
+    while (rig_disk_step(&w->rig))
+        ;
+}
+
 /* One turn of all; lanes of the flood ask again at once. */
 static void go_on(struct world *w, bool floods_on)
 {
@@ -192,10 +208,7 @@ static void go_on(struct world *w, bool floods_on)
     if (!sched_turn(w->rig.s))
         clock_fake_advance(NS_PER_MS);
     sched_audit(w->rig.s);
-    while (fake_tier_flying(w->rig.be))
-        fake_tier_finish(w->rig.be, 0, true);
-    while (rig_disk_step(&w->rig))
-        ;
+    end_copies(w);
     for (uint32_t i = 0; i < 2; i++)
         take(w, &w->watched[i]);
     for (uint32_t i = 0; i < MOST_FLOOD; i++)
@@ -212,33 +225,30 @@ static void look(struct lane *l, uint32_t most, const char *what, const struct f
     ck_assert_msg(l->n_still <= most, "%s stands still beside a flood: %s", what, f->name);
 }
 
+static void release_lane(struct world *w, struct lane *l)
+{
+    if (l->r)
+        sched_cancel(w->rig.s, l->r);
+    while (l->r) {
+        sched_turn(w->rig.s);
+        end_copies(w);
+        seen_read(&l->seen, l->r, UINT32_MAX);
+        if (!l->seen.n_end)
+            continue;
+        seen_release(&l->seen);
+        request_unref(l->r);
+        l->r = NULL;
+    }
+}
+
 static void world_release(struct world *w)
 {
     for (uint32_t i = 0; i < 2; i++)
-        if (w->watched[i].r)
-            sched_cancel(w->rig.s, w->watched[i].r);
+        release_lane(w, &w->watched[i]);
     for (uint32_t i = 0; i < MOST_FLOOD; i++)
-        if (w->lane[i].r)
-            sched_cancel(w->rig.s, w->lane[i].r);
-    for (uint32_t i = 0; i < MOST_FLOOD + 2; i++) {
-        struct lane *l = i < 2 ? &w->watched[i] : &w->lane[i - 2];
-        while (l->r) {
-            sched_turn(w->rig.s);
-            while (fake_tier_flying(w->rig.be))
-                fake_tier_finish(w->rig.be, 0, true);
-            while (rig_disk_step(&w->rig))
-                ;
-            seen_read(&l->seen, l->r, UINT32_MAX);
-            if (!l->seen.n_end)
-                continue;
-            seen_release(&l->seen);
-            request_unref(l->r);
-            l->r = NULL;
-        }
-    }
+        release_lane(w, &w->lane[i]);
     while (sched_turn(w->rig.s) || fake_tier_flying(w->rig.be) || rig_disk_step(&w->rig))
-        while (fake_tier_flying(w->rig.be))
-            fake_tier_finish(w->rig.be, 0, true);
+        end_copies(w);
     rig_release(&w->rig);
     tenants_free(w->tenants);
     clock_fake(false, 0);
@@ -275,6 +285,27 @@ START_TEST(the_oldest_stream_never_stands_still)
     for (uint32_t n = 0; w.n_flooded == 0; n++) {
         ck_assert_msg(n < 4000, "nothing of the flood ends: %s", f->name);
         go_on(&w, true);
+    }
+    world_release(&w);
+}
+END_TEST
+
+/* Its cold blocks are read from the spill file in each step: it takes all of the arena that it can get. */
+START_TEST(the_oldest_goes_on_though_it_is_larger_than_the_arena)
+{
+    struct world w;
+    const struct flood *f = &floods[_i % N_FLOODS];
+    world_init(&w, f, FILE_TIER, _i / N_FLOODS);
+    if (f->disk) { /* without a spill file nothing is larger than the arena */
+        world_release(&w);
+        return;
+    }
+    send_watched(&w, 0, 300, 150, 1);
+    go_on(&w, false);
+    for (uint32_t n = 0; w.watched[0].r; n++) {
+        ck_assert_msg(n < 4000, "it doesn't end beside a flood: %s", f->name);
+        go_on(&w, true);
+        look(&w.watched[0], MOST_STILL, "the oldest", f);
     }
     world_release(&w);
 }
@@ -343,6 +374,66 @@ START_TEST(the_oldest_prompt_has_rows_whatever_its_key_was_served)
 }
 END_TEST
 
+/* Three keys that never run out of requests, each with its own mixture of options, over an arena that is
+ * always too small: what they are served, by weight, never comes further apart than what fits into the
+ * arena at once and those that pass a head of the queue come to, a few requests in all. */
+START_TEST(keys_that_always_wait_are_served_by_their_weights)
+{
+    enum { N_KEYS = 3, LANES = 20, MOST_PROMPT = 60, MOST_OUTPUT = 40, MOST_CHOICES = 3 };
+    static const uint32_t weight[N_KEYS] = {1, 1, 3};
+    static const struct flood none = {.name = "none"};
+    static struct lane lane[N_KEYS][LANES];
+    const uint64_t request = MOST_PROMPT * TENANT_COST_PROMPT +
+                             (uint64_t)MOST_CHOICES * MOST_OUTPUT * TENANT_COST_OUTPUT;
+    const uint64_t apart = 8 * request << 16;
+    uint64_t served[N_KEYS] = {0}, n_ended = 0;
+    struct world w;
+    srand((unsigned)_i + 1);
+    memset(lane, 0, sizeof(lane));
+    world_init(&w, &none, (enum tiers)(_i % N_TIERS), true);
+    struct tenant_set *set = mem_zalloc(sizeof(*set));
+    set->n = N_KEYS;
+    for (uint32_t k = 0; k < N_KEYS; k++)
+        set->row[k] = (struct tenant_config){.weight = weight[k], .generation = k + 1};
+    tenants_publish(w.tenants, set);
+    for (uint32_t n = 0; n < 4000; n++) {
+        for (uint32_t i = 0; i < N_KEYS * LANES; i++) {
+            struct lane *l = &lane[i % N_KEYS][i / N_KEYS];
+            if (l->r)
+                continue;
+            struct request *r = rig_random(&w.rig, ++w.seed, 1 + (uint32_t)rand() % MOST_PROMPT,
+                                           1 + (uint32_t)rand() % MOST_OUTPUT);
+            r->tenant = i % N_KEYS;
+            r->n_choices = rand() % 4 ? 1 : 1 + (uint32_t)rand() % MOST_CHOICES;
+            /* The first promises all, the second by chance, the third nothing. */
+            r->reserve = rand() % 4 >= 4 * (int)r->tenant / (N_KEYS - 1);
+            send(&w, l, r);
+        }
+        go_on(&w, false);
+        for (uint32_t i = 0; i < N_KEYS * LANES; i++) {
+            struct lane *l = &lane[i % N_KEYS][i / N_KEYS];
+            take(&w, l);
+            n_ended += l->r == NULL;
+        }
+        uint64_t least = UINT64_MAX, most = 0;
+        for (uint32_t k = 0; k < N_KEYS; k++) {
+            served[k] = tenant_counter(w.tenants, k);
+            least = served[k] < least ? served[k] : least;
+            most = served[k] > most ? served[k] : most;
+        }
+        ck_assert_msg(most - least <= apart, "turn %u: %llu, %llu and %llu prompt tokens served", n,
+                      (unsigned long long)(served[0] >> 19), (unsigned long long)(served[1] >> 19),
+                      (unsigned long long)(served[2] >> 19));
+    }
+    printf("%d: %llu requests, %llu, %llu and %llu prompt tokens by weight\n", _i,
+           (unsigned long long)n_ended, (unsigned long long)(served[0] >> 19),
+           (unsigned long long)(served[1] >> 19), (unsigned long long)(served[2] >> 19));
+    for (uint32_t i = 0; i < N_KEYS * LANES; i++)
+        release_lane(&w, &lane[i % N_KEYS][i / N_KEYS]);
+    world_release(&w);
+}
+END_TEST
+
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
     (void)st, (void)flag, (void)ftw;
@@ -357,11 +448,12 @@ int main(void)
     folder = path;
     Suite *suite = suite_create("scheduler/progress");
     TCase *tc = tcase_create("progress");
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, the_oldest_stream_never_stands_still, 0, N_CASES);
+    tcase_add_loop_test(tc, the_oldest_goes_on_though_it_is_larger_than_the_arena, 0, 2 * N_FLOODS);
     tcase_add_loop_test(tc, choices_of_the_oldest_never_stand_still_together, 0, N_CASES);
     tcase_add_loop_test(tc, an_admitted_prompt_goes_on_to_its_end, 0, N_CASES);
     tcase_add_test(tc, the_oldest_prompt_has_rows_whatever_its_key_was_served);
+    tcase_add_loop_test(tc, keys_that_always_wait_are_served_by_their_weights, 0, 2 * N_TIERS);
     suite_add_tcase(suite, tc);
     int rc = run_suite(suite);
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);

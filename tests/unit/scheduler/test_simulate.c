@@ -429,7 +429,6 @@ int main(void)
 {
     Suite *suite = suite_create("simulate");
     TCase *t = tcase_create("simulate");
-    tcase_set_timeout(t, 0);
     tcase_add_test(t, one_request_takes_the_steps_that_the_cost_says);
     tcase_add_test(t, every_request_ends_with_its_own_length_however_small_the_pool);
     tcase_add_test(t, the_same_trace_gives_the_same_result);

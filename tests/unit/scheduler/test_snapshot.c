@@ -200,27 +200,89 @@ START_TEST(blocks_are_those_in_use)
 }
 END_TEST
 
+enum { N_PARKING = 8 };
+
+/* What the rows of one run showed. */
+struct shown {
+    uint32_t n_state[N_VIEW_STATES], n_tier[N_VIEW_TIERS], n_preempted;
+    uint64_t idle_ns;
+};
+
+static void parking_options(struct rig_options *opt)
+{
+    *opt = rig_defaults();
+    opt->fake.step_base_ns = 500;
+    opt->fake.tier_waits = true;
+    opt->n_blocks = 24;
+    opt->n_host[0] = 20;
+    opt->n_file[0] = 60;
+    opt->max_jobs = 4;
+    opt->limits.reserve = SCHED_RESERVE_NONE;
+    opt->limits.preempt = SCHED_PREEMPT_SWAP;
+}
+
+/* Asks in one turn, and holds the rows against the totals and against n_left requests. */
+static void ask_in_turn(struct rig *g, struct request **r, struct seen *o, uint32_t *n_left,
+                        struct shown *shown)
+{
+    atomic_uint n_done = 0;
+    struct seq_view v[N_PARKING];
+    struct sched_ask a = ask_for(ASK_SEQUENCES, v, N_PARKING, &n_done);
+    uint32_t n_arena = 0, n_parked = 0;
+    a.audit = true;
+    sched_ask(g->s, &a);
+    sched_turn(g->s);
+    *n_left = 0;
+    for (uint32_t i = 0; i < N_PARKING; i++) {
+        seen_read(&o[i], r[i], UINT32_MAX);
+        *n_left += o[i].n_end == 0;
+    }
+    EXPECT(a.audit_error.status == OK);
+    EXPECT(a.n == *n_left);
+    EXPECT(a.view.n_running + a.view.n_parked + a.view.n_queued == *n_left);
+    for (uint32_t i = 0; i < a.n; i++) {
+        bool parked = v[i].state == VIEW_PARKED;
+        shown->n_state[v[i].state]++;
+        n_parked += parked;
+        n_arena += v[i].n_blocks[VIEW_TIER_ARENA];
+        if (v[i].n_preempted > shown->n_preempted)
+            shown->n_preempted = v[i].n_preempted;
+        if (parked && v[i].idle_ns > shown->idle_ns)
+            shown->idle_ns = v[i].idle_ns;
+        EXPECT(parked || v[i].state == VIEW_LOADING || v[i].n_blocks[VIEW_TIER_FILE] == 0);
+        for (int t = 0; t < N_VIEW_TIERS; t++)
+            shown->n_tier[t] += v[i].n_blocks[t];
+    }
+    EXPECT(n_parked == a.view.n_parked);
+    EXPECT(n_arena <= a.view.group[0].n_frames - a.view.group[0].n_free);
+}
+
+/* Its time in all parts is no longer than its life; returns what it spent parked. */
+static uint64_t check_times(const struct request *r, const struct seen *o)
+{
+    uint64_t sum = 0;
+    ck_assert_int_eq(o->status, OK);
+    for (int part = 0; part < N_TIMING_PARTS; part++)
+        sum += o->end.timing.ns[part];
+    EXPECT(sum + r->arrive_ns <= clock_ns());
+    EXPECT(sum + r->arrive_ns >= o->end.first_token_ns);
+    return o->end.timing.ns[TIMING_swap];
+}
+
 /* Everything that the rows say adds up to what the totals say, at every turn of a run under pressure. */
 START_TEST(parked_sequences_show_where_their_blocks_are)
 {
-    enum { N = 8, TURNS = 100000 };
+    enum { N = N_PARKING, TURNS = 100000 };
     struct rig g;
-    struct rig_options opt = rig_defaults();
-    clock_fake(true, 1000);
-    opt.fake.step_base_ns = 500;
-    opt.fake.tier_waits = true;
-    opt.n_blocks = 24;
-    opt.n_host[0] = 20;
-    opt.n_file[0] = 60;
-    opt.max_jobs = 4;
-    opt.limits.reserve = SCHED_RESERVE_NONE;
-    opt.limits.preempt = SCHED_PREEMPT_SWAP;
-    rig_init(&g, &opt);
+    struct rig_options opt;
     struct request *r[N];
     struct seen o[N];
-    uint32_t n_state[N_VIEW_STATES] = {0}, n_tier[N_VIEW_TIERS] = {0}, n_left = N, n_preempted = 0;
-    uint64_t idle_ns = 0, swap_ns = 0;
-    atomic_uint n_done = 0;
+    struct shown shown = {0};
+    uint32_t n_left = N;
+    uint64_t swap_ns = 0;
+    clock_fake(true, 1000);
+    parking_options(&opt);
+    rig_init(&g, &opt);
     for (uint32_t i = 0; i < N; i++) {
         r[i] = rig_random(&g, i + 1, 50, 150);
         r[i]->arrive_ns = clock_ns();
@@ -228,59 +290,26 @@ START_TEST(parked_sequences_show_where_their_blocks_are)
         rig_submit(&g, r[i]);
     }
     for (uint32_t turn = 0; n_left > 0; turn++) {
-        struct seq_view v[N];
-        struct sched_ask a = ask_for(ASK_SEQUENCES, v, N, &n_done);
-        a.audit = true;
         EXPECT(turn < TURNS);
-        sched_ask(g.s, &a);
-        sched_turn(g.s);
-        n_left = 0;
-        for (uint32_t i = 0; i < N; i++) {
-            seen_read(&o[i], r[i], UINT32_MAX);
-            n_left += o[i].n_end == 0;
-        }
-        EXPECT(a.audit_error.status == OK);
-        EXPECT(a.n == n_left);
-        EXPECT(a.view.n_running + a.view.n_parked + a.view.n_queued == n_left);
-        uint32_t n_arena = 0, n_parked = 0;
-        for (uint32_t i = 0; i < a.n; i++) {
-            n_state[v[i].state]++;
-            n_parked += v[i].state == VIEW_PARKED;
-            n_arena += v[i].n_blocks[VIEW_TIER_ARENA];
-            n_preempted = v[i].n_preempted > n_preempted ? v[i].n_preempted : n_preempted;
-            if (v[i].state == VIEW_PARKED)
-                idle_ns = v[i].idle_ns > idle_ns ? v[i].idle_ns : idle_ns;
-            else
-                EXPECT(v[i].state == VIEW_LOADING || v[i].n_blocks[VIEW_TIER_FILE] == 0);
-            for (int t = 0; t < N_VIEW_TIERS; t++)
-                n_tier[t] += v[i].n_blocks[t];
-        }
-        EXPECT(n_parked == a.view.n_parked);
-        EXPECT(n_arena <= a.view.group[0].n_frames - a.view.group[0].n_free);
+        ask_in_turn(&g, r, o, &n_left, &shown);
         while (fake_tier_flying(g.be) && turn % 3 == 0)
             fake_tier_finish(g.be, 0, true);
         clock_fake_advance(1);
     }
     for (uint32_t i = 0; i < N; i++) {
-        uint64_t sum = 0;
-        ck_assert_int_eq(o[i].status, OK);
-        for (int part = 0; part < N_TIMING_PARTS; part++)
-            sum += o[i].end.timing.ns[part];
-        EXPECT(sum + r[i]->arrive_ns <= clock_ns());
-        EXPECT(sum + r[i]->arrive_ns >= o[i].end.first_token_ns);
-        swap_ns += o[i].end.timing.ns[TIMING_swap];
+        swap_ns += check_times(r[i], &o[i]);
         seen_release(&o[i]);
         request_unref(r[i]);
     }
     /* The run was one that has all of them to show. */
-    ck_assert_uint_gt(n_state[VIEW_PARKED], 0);
-    ck_assert_uint_gt(n_state[VIEW_LOADING], 0);
-    ck_assert_uint_gt(n_state[VIEW_QUEUED], 0);
-    ck_assert_uint_gt(n_tier[VIEW_TIER_RAM], 0);
-    ck_assert_uint_gt(n_tier[VIEW_TIER_FILE], 0);
-    ck_assert_uint_gt(n_tier[VIEW_TIER_MOVING], 0);
-    ck_assert_uint_gt(n_preempted, 0);
-    ck_assert_uint_gt(idle_ns, 0);
+    ck_assert_uint_gt(shown.n_state[VIEW_PARKED], 0);
+    ck_assert_uint_gt(shown.n_state[VIEW_LOADING], 0);
+    ck_assert_uint_gt(shown.n_state[VIEW_QUEUED], 0);
+    ck_assert_uint_gt(shown.n_tier[VIEW_TIER_RAM], 0);
+    ck_assert_uint_gt(shown.n_tier[VIEW_TIER_FILE], 0);
+    ck_assert_uint_gt(shown.n_tier[VIEW_TIER_MOVING], 0);
+    ck_assert_uint_gt(shown.n_preempted, 0);
+    ck_assert_uint_gt(shown.idle_ns, 0);
     ck_assert_uint_gt(swap_ns, 0);
     rig_release(&g);
 }
@@ -384,7 +413,6 @@ int main(void)
 {
     Suite *suite = suite_create("snapshot");
     TCase *t = tcase_create("snapshot");
-    tcase_set_timeout(t, 0);
     tcase_add_test(t, sequences_tell_state_tokens_blocks_and_times);
     tcase_add_test(t, pages_cover_every_row_once);
     tcase_add_test(t, one_tenant_is_told_nothing_of_the_others);

@@ -95,7 +95,7 @@ static void setup(void)
     put_u32(END_TOKEN);
     ck_assert_msg(gguf_open_memory((const uint8_t *)file.ptr, file.len, &gguf, &e) == OK, "%s",
                   e.text);
-    ck_assert_msg(tokenizer_new(gguf, &tok, &e) == OK, "%s", e.text);
+    ck_assert_msg(tokenizer_new(gguf, STR_LIT(""), &tok, &e) == OK, "%s", e.text);
 }
 
 static void teardown(void)
@@ -318,7 +318,6 @@ int main(void)
     Suite *suite = suite_create("scheduler/text");
     TCase *tc = tcase_create("text");
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, text_comes_whole_and_half_a_code_point_at_the_end_is_replaced);
     tcase_add_test(tc, an_end_token_stops_without_its_text);
     tcase_add_test(tc, ignore_eos_goes_on_past_the_end_token);

@@ -204,7 +204,6 @@ int main(void)
 {
     Suite *suite = suite_create("scheduler/threads");
     TCase *tc = tcase_create("threads");
-    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, threads_submit_read_and_cancel_without_a_race);
     tcase_add_loop_test(tc, stop_ends_every_request_whoever_submits_meanwhile, 0, 5);
     tcase_add_test(tc, an_idle_engine_sleeps_and_wakes_for_a_request);

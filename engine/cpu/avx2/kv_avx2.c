@@ -1,13 +1,13 @@
 /* AVX2: writing a key and a value to their slot in every KV type, with the look for values that are not
  * finite, and the rotation before the quantised ones. Stored bytes equal those of attention_c.c; head
  * sizes that are no multiple of 8 go there. Workers. */
-#include "engine/cpu/levels_avx2.h"
+#include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/attention_c.h"
-#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/c/attention_c.h"
+#include "engine/cpu/avx2/simd_avx2.h"
 
 /* Where an element of K (stride n_slots from channel to channel) or V (stride 1) of a slot goes. */
 struct target {

@@ -8,13 +8,13 @@
  * are merged from left to right, those wholly below the window are skipped. The roundings of a query
  * vector depend on the keys it sees alone, never on the vectors beside it or on slots it does not see
  * (they may hold anything: scores are selected, never multiplied by 0). */
-#include "engine/cpu/levels_avx2.h"
+#include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/attention_c.h"
-#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/c/attention_c.h"
+#include "engine/cpu/avx2/simd_avx2.h"
 
 enum { TILE_VECTORS = 6 };
 

@@ -1,9 +1,9 @@
 /* AVX2: quantising activations, RMSNorm, SwiGLU, sums; and the table of the level. */
-#include "engine/cpu/levels_avx2.h"
+#include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
 
-#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/avx2/simd_avx2.h"
 
 /* ---- quantising ---- */
 
@@ -225,20 +225,20 @@ static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rop
         x[i] *= scale;
 }
 
-const struct kernels *kernels_avx2(void)
-{
-    static const struct kernels level = {
-        .name = "avx2",
-        .matmul = matmul_avx2,
-        .quantise = {quantise_i8, quantise_i16, quantise_f32},
-        .rms_norm = rms_norm,
-        .swiglu = swiglu,
-        .geglu = geglu,
-        .add = add,
-        .rope = rope,
-        .kv_store = kv_store_avx2,
-        .kv_rotate = kv_rotate_avx2,
-        .attend = attend_avx2,
-    };
-    return &level;
-}
+const struct kernels kernels_avx2 = {
+    .name = "avx2",
+    .format = &pack_8_rows,
+    .act_bytes = {sizeof(struct act_i8), sizeof(struct act_i16), sizeof(struct act_f32)},
+    .quantise = {quantise_i8, quantise_i16, quantise_f32},
+    .form = act8_form,
+    .matmul = matmul_avx2,
+    .row = &row_passes_avx2,
+    .rms_norm = rms_norm,
+    .swiglu = swiglu,
+    .geglu = geglu,
+    .add = add,
+    .rope = rope,
+    .kv_store = kv_store_avx2,
+    .kv_rotate = kv_rotate_avx2,
+    .attend = attend_avx2,
+};

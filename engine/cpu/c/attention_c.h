@@ -1,7 +1,7 @@
 /* The plain level's part of keys, values and attention; the table in kernels_c.c and the vector levels'
  * fallbacks point here. Workers call it. */
-#ifndef ENGINE_CPU_ATTENTION_C_H
-#define ENGINE_CPU_ATTENTION_C_H
+#ifndef ENGINE_CPU_C_ATTENTION_C_H
+#define ENGINE_CPU_C_ATTENTION_C_H
 
 #include "engine/cpu/kernels.h"
 

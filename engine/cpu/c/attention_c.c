@@ -1,6 +1,6 @@
 /* Plain C: what is stored of keys and values in every KV type, and attention over it. The oracle of the
  * vector levels (stored bytes are equal on all levels) and their help for odd shapes; see kernels.h. */
-#include "engine/cpu/attention_c.h"
+#include "engine/cpu/c/attention_c.h"
 
 #include <math.h>
 #include <string.h>

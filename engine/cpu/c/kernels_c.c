@@ -1,19 +1,20 @@
 /* Plain C kernels: the oracle that every other level is tested against, and the level for machines
  * without AVX2. Written for clarity; no intrinsics. Called by workers through struct kernels. */
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/c/kernels_c.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "config/settings.h"
-#include "engine/cpu/attention_c.h"
+#include "engine/cpu/c/act8.h"
+#include "engine/cpu/c/attention_c.h"
 #include "engine/model/quant.h"
 
-const size_t act_block_bytes[ACT_FORMS] = {sizeof(struct act_i8), sizeof(struct act_i16),
-                                           sizeof(struct act_f32)};
+enum { ROWS = 8 };
+const struct pack_format pack_8_rows = {.rows = ROWS};
 
-enum act_form kernels_form(enum pack_kind kind, int activations_setting)
+uint32_t act8_form(enum pack_kind kind, int activations_setting)
 {
     if (kind >= PACK_F32 || activations_setting == SET_ACT_F32)
         return ACT_F32;
@@ -139,20 +140,23 @@ static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *gro
                      uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
                      uint32_t n_tokens, float *out, size_t out_stride)
 {
-    float q[8][32], d[2][8], m[2][8], x[16], dx, sum;
+    const struct packed p = {
+        .format = &pack_8_rows, .kind = kind, .shape = pack_shape_of(&pack_8_rows, kind)};
+    float q[ROWS][32], d[ROWS][2], m[ROWS][2], x[16], dx, sum;
     for (uint32_t t = 0; t < n_tokens; t++)
-        memset(out + t * out_stride, 0, PACK_ROWS * sizeof *out);
+        memset(out + t * out_stride, 0, ROWS * sizeof *out);
     for (uint32_t b = 0; b < n_blocks; b++) {
-        packed_block(kind, group, b, q, d, m);
+        for (uint32_t r = 0; r < ROWS; r++)
+            packed_block(&p, group, b, r, q[r], d[r], m[r]);
         for (uint32_t t = 0; t < n_tokens; t++) {
-            const uint8_t *block = act + t * act_stride_bytes + b * act_block_bytes[form];
+            const uint8_t *block = act + t * act_stride_bytes + b * kernels_c.act_bytes[form];
             for (int h = 0; h < 2; h++) {
                 act_half(form, block, h, x, &dx, &sum);
-                for (int r = 0; r < PACK_ROWS; r++) {
+                for (int r = 0; r < ROWS; r++) {
                     float dot = 0;
                     for (int i = 0; i < 16; i++)
                         dot += q[r][16 * h + i] * x[i];
-                    out[t * out_stride + (size_t)r] += dot * dx * d[h][r] + sum * m[h][r];
+                    out[t * out_stride + (size_t)r] += dot * dx * d[r][h] + sum * m[r][h];
                 }
             }
         }
@@ -167,7 +171,7 @@ static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *gro
     {                                                                                              \
         for (uint32_t g = 0; g < n_groups; g++)                                                    \
             c_matmul(kind, form, groups + g * group_bytes, n_blocks, act, act_stride_bytes,        \
-                     n_tokens, out + (size_t)PACK_ROWS * g, out_stride);                           \
+                     n_tokens, out + (size_t)ROWS * g, out_stride);                                \
     }
 #define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
 #define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
@@ -235,7 +239,7 @@ static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t r
 #define ROW_I8(kind) [kind] = {NULL, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
 #define ROW_FLOAT(kind) [kind] = {NULL, NULL, c_matmul_##kind##_ACT_F32}
 
-static kernel_matmul *const matmul_c[PACK_KINDS][ACT_FORMS] = {
+static kernel_matmul *const matmul_c[PACK_KINDS][KERNEL_FORMS] = {
     ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
     ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
     ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
@@ -243,8 +247,12 @@ static kernel_matmul *const matmul_c[PACK_KINDS][ACT_FORMS] = {
 
 const struct kernels kernels_c = {
     .name = "c",
-    .matmul = matmul_c,
+    .format = &pack_8_rows,
+    .act_bytes = {sizeof(struct act_i8), sizeof(struct act_i16), sizeof(struct act_f32)},
     .quantise = {c_quantise_i8, c_quantise_i16, c_quantise_f32},
+    .form = act8_form,
+    .matmul = matmul_c,
+    .row = &row_passes_plain,
     .rms_norm = c_rms_norm,
     .swiglu = c_swiglu,
     .geglu = c_geglu,

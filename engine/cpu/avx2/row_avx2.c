@@ -2,7 +2,8 @@
 #include <float.h>
 #include <string.h>
 
-#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/avx2/kernels_avx2.h"
+#include "engine/cpu/avx2/simd_avx2.h"
 #include "engine/sample/row.h"
 #include "engine/sample/row_passes.h"
 

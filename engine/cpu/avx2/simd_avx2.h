@@ -1,7 +1,7 @@
 /* Small vector functions shared by the *_avx2.c files (internal linkage: nothing compiled for AVX2
  * can leak into code that runs on other machines). */
-#ifndef ENGINE_CPU_SIMD_AVX2_H
-#define ENGINE_CPU_SIMD_AVX2_H
+#ifndef ENGINE_CPU_AVX2_SIMD_AVX2_H
+#define ENGINE_CPU_AVX2_SIMD_AVX2_H
 
 /* GCC's replacement of temporaries and reassociation reorder the unrolled loops with many more values alive
  * than the 16 registers hold: 8-bit products ran a third slower for spills. */

@@ -6,11 +6,11 @@
  * 8-bit activations: two maddubs are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the
  * scale of those 8 inputs. 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and
  * maddubs, and exact. */
-#include "engine/cpu/levels_avx2.h"
+#include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <string.h>
 
-#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/avx2/simd_avx2.h"
 
 INLINE __m256i broadcast4(const void *p)
 {
@@ -383,7 +383,7 @@ MATMUL(PACK_BF16, ACT_F32)
 #define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
 #define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32_singles}
 
-kernel_matmul *const matmul_avx2[PACK_KINDS][ACT_FORMS] = {
+kernel_matmul *const matmul_avx2[PACK_KINDS][KERNEL_FORMS] = {
     ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
     ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
     ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
