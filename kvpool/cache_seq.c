@@ -97,6 +97,9 @@ static void own_tail(struct kv_cache *c, struct kv_seq *s, uint32_t group, struc
     struct kvc_block *old = kvc_at(c, s, group, i);
     if (c->fault == KVC_FAULT_NO_COW)
         return;
+    /* The frame that was promised for this copy is not to be promised again. */
+    if (old->ref > 1 && s->claim.n[group] > 0 && s->reserve.n[group] > 0)
+        s->reserve.n[group]--;
     uint32_t own = kvc_take_block(c, s, group, i);
     kvc_set_filled(g, &g->block[own], s->n_tokens % c->n_slots);
     copy[(*n_copies)++] = (struct kv_copy){group, old->frame, g->block[own].frame};

@@ -95,19 +95,18 @@ void room_split_claim(struct sched *s, struct req *q)
 {
     uint32_t n = q->r->n_choices, n_slots = s->layout.n_slots, positions = req_positions(q->r);
     struct kv_seq *parent = &q->seq[0].kv;
-    struct kv_need part = {{0}}, last = {{0}};
+    struct kv_need part = {{0}};
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         if (s->layout.group[g].window) {
-            part.n[g] = last.n[g] = window_blocks(s, g, positions);
+            part.n[g] = window_blocks(s, g, positions);
             continue;
         }
-        uint32_t open = parent->n_tokens % n_slots != 0;
+        /* Which one goes on in the open block that they share, and copies none, comes out later. */
         part.n[g] = blocks_for(s, positions) - parent->n_tokens / n_slots;
-        last.n[g] = part.n[g] - open; /* all but one copy the open block that they share */
     }
     kv_seq_claim_trim(s->kv, parent, &part);
     for (uint32_t i = 1; i < n; i++)
-        claim_most(s, &q->seq[i].kv, i + 1 == n ? last : part);
+        claim_most(s, &q->seq[i].kv, part);
 }
 
 struct kv_need room_add(struct kv_need a, struct kv_need b)
@@ -202,7 +201,8 @@ static uint32_t alone(const struct sched *s, const struct req *q, uint32_t group
     return n < s->n_frames[group] ? n : s->n_frames[group];
 }
 
-/* Choices that copy what they share out of turn find their promises filled up again from the room. */
+/* More than its worst case: each choice can copy the open block that they share, though the last one need
+ * not, and each gets a window of its own, though its part of the shared one fills it at first. */
 struct kv_need room_promised(const struct sched *s, const struct request *r,
                              const struct kv_need *worst)
 {
@@ -213,7 +213,7 @@ struct kv_need room_promised(const struct sched *s, const struct request *r,
         if (s->layout.group[g].window)
             most.n[g] = 2 * r->n_choices * (worst->n[g] / (r->n_choices + 1));
         else
-            most.n[g]++; /* the open block, by the last that shares it */
+            most.n[g]++;
     }
     return most;
 }

@@ -229,6 +229,7 @@ static enum status enter(struct sched *s, struct request *r, uint32_t n_before, 
     const struct tenant_ask ask = {.tenant = r->tenant,
                                    .priority = r->priority,
                                    .n_tokens = r->n_prompt,
+                                   .n_seqs = r->n_choices,
                                    .n_output = (uint64_t)r->max_tokens * r->n_choices,
                                    .n_open = atomic_load(&s->door.n_open),
                                    .now_ns = clock_ns(),
@@ -262,7 +263,7 @@ static enum status submit(struct sched *s, struct request *r, uint32_t *retry_s,
     if (st != OK)
         return st;
     uint32_t n_before = atomic_fetch_add(&d->n_waiting, 1);
-    if (n_before < s->limits.max_queued + atomic_load(&d->n_open))
+    if (n_before < s->limits.max_queued + atomic_load(&d->n_open) / r->n_choices)
         st = enter(s, r, n_before, retry_s, e);
     else
         st = refuse_full(s, n_before, retry_s, e);

@@ -95,6 +95,7 @@ struct tenant_ask {
     uint32_t tenant;
     int32_t priority;
     uint32_t n_tokens; /* of the prompt */
+    uint32_t n_seqs; /* choices: places in the running set */
     uint64_t n_output; /* most output tokens of all choices */
     uint32_t n_open; /* sequences that could start at once: not counted as waiting */
     uint64_t now_ns;
@@ -102,8 +103,9 @@ struct tenant_ask {
     double prefill_ns_token; /* measured; 0: not known yet */
 };
 /* Counts the request as waiting; every OK is followed by tenant_put, or by tenant_retract if it never
- * comes to the engine thread. ERR_QUEUE_FULL and *retry_s otherwise, with the code key_queue_full,
- * queue_full, tokens_per_minute or deadline_unreachable. */
+ * comes to the engine thread. ERR_INVALID with the field n: it has more choices than the tenant may ever
+ * run at once. ERR_QUEUE_FULL and *retry_s otherwise, with the code key_queue_full, queue_full,
+ * tokens_per_minute or deadline_unreachable. */
 enum status tenant_enter(struct tenants *t, const struct tenant_ask *ask, uint32_t *retry_s,
                          struct err *e);
 void tenant_retract(struct tenants *t, const struct tenant_ask *ask);

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 static const uint64_t minute_ns = 60 * NS_PER_S;
@@ -110,6 +111,18 @@ static enum status take_rate(struct tenant_gate *g, const struct tenant_ask *a, 
     return OK;
 }
 
+/* More choices than may ever run at once would have to pass the cap, or wait for ever. */
+static enum status check_width(const struct tenant_gate *g, const struct tenant_ask *a,
+                               struct err *e)
+{
+    uint32_t cap = g->max_running;
+    if (!cap || a->n_seqs <= cap)
+        return OK;
+    return err_set_field(e, ERR_INVALID, "n", "out_of_range",
+                         "n is %u, at most %u sequences of this key run at once (max_running)",
+                         a->n_seqs, cap);
+}
+
 /* With nothing before it a request goes through the token bounds whatever its size. */
 static enum status check_bounds(const struct tenants *t, const struct tenant_gate *g,
                                 const struct tenant_ask *a, uint32_t n_before, uint64_t own_before,
@@ -118,6 +131,7 @@ static enum status check_bounds(const struct tenants *t, const struct tenant_gat
     uint32_t cap = g->max_running, running = g->n_running, open = a->n_open;
     if (cap && open > (cap > running ? cap - running : 0))
         open = cap > running ? cap - running : 0;
+    open /= a->n_seqs; /* requests like this one that could start at once */
     *retry = retry_s(g->drain_ns, n_before);
     if (g->max_queued && n_before >= (uint64_t)g->max_queued + open)
         return err_set_field(e, ERR_QUEUE_FULL, NULL, "key_queue_full",
@@ -153,7 +167,10 @@ enum status tenant_enter(struct tenants *t, const struct tenant_ask *a, uint32_t
 {
     struct tenant_gate *g = &t->gate[a->tenant];
     uint32_t retry = 0;
-    enum status st = check_deadline(t, a, &retry, e);
+    CHECK(a->n_seqs > 0);
+    enum status st = check_width(g, a, e);
+    if (!st)
+        st = check_deadline(t, a, &retry, e);
     if (!st) {
         uint32_t n_before = atomic_fetch_add(&g->n_waiting, 1);
         uint64_t own = atomic_fetch_add(&g->waiting_tokens, a->n_tokens);

@@ -487,6 +487,15 @@ static uint32_t longest_prompt(const struct limits_in_force *l, uint32_t n_outpu
     return l->is.max_input < most ? l->is.max_input : most;
 }
 
+/* Output beyond the context: what was cut out of it still counts for a key or a route that is allowed
+ * less than the server's own context. */
+static uint32_t longest_overflow(const struct exchange *ex, const struct limits_in_force *l,
+                                 uint32_t n_prompt)
+{
+    return l->is.max_context < ex->service->max_context ? l->is.max_context - n_prompt
+                                                        : OVERFLOW_MAX_TOKENS;
+}
+
 enum status prepare_prompt(struct exchange *ex, enum api api, const struct params *p,
                            struct request *r, struct tokens *tokens, struct err *e)
 {
@@ -519,9 +528,10 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     }
     if (l.is.max_context - r->n_prompt < room)
         room = l.is.max_context - r->n_prompt;
-    if (asked > room && str_eq_c(p->overflow, "sinks")) {
+    uint32_t beyond = longest_overflow(ex, &l, r->n_prompt);
+    if (asked > room && beyond > room && str_eq_c(p->overflow, "sinks")) {
         r->overflow_context = r->n_prompt + room;
-        room = room > OVERFLOW_MAX_TOKENS ? room : OVERFLOW_MAX_TOKENS;
+        room = beyond;
     }
     if (l.is.max_output < room)
         room = l.is.max_output;

@@ -38,7 +38,8 @@ def too_long(reply, n, most):
 def limited(tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(
-        "sk-in name=in max_input=20\nsk-out name=out max_output=3\nsk-ctx name=ctx max_context=24\nsk-free name=free\n"
+        "sk-in name=in max_input=20\nsk-out name=out max_output=3\nsk-ctx name=ctx max_context=24\n"
+        "sk-more name=more max_context=120\nsk-free name=free\n"
     )
     options = ["--server.api_key_file", str(keys), "--limits.max_input", "100", "--limits.max_context", "200"]
     options += ["--limits.route", "completions max_input=40", "--limits.route", "chat max_output=5"]
@@ -88,6 +89,15 @@ def test_max_tokens_is_cut_to_the_limit(limited, key, n, asked, made):
     reply = complete(limited, key, n, max_tokens=asked)
     assert reply.status == 200 and reply.json["usage"]["completion_tokens"] == made
     assert reply.json["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("key,most,n", [("sk-ctx", 24, 1), ("sk-ctx", 24, 23), ("sk-more", 120, 1), ("sk-more", 120, 40)])
+def test_overflow_goes_beyond_no_max_context_of_a_key(limited, key, most, n):
+    reply = complete(limited, key, n, max_tokens=150, overflow="sinks")
+    assert reply.status == 200, reply.body
+    assert reply.json["usage"]["completion_tokens"] == most - n
+    assert reply.json["choices"][0]["finish_reason"] == "length"
+    assert complete(limited, "sk-free", n, max_tokens=250, overflow="sinks").json["usage"]["completion_tokens"] == 250
 
 
 def test_max_output_of_a_route(limited):

@@ -4,6 +4,7 @@
 #ifndef TESTS_SCHEDULER_TAG_WORLD_H
 #define TESTS_SCHEDULER_TAG_WORLD_H
 
+#include "scheduler/tenant_int.h"
 #include "tests/unit/scheduler/tag_disk.h"
 #include "tests/unit/scheduler/tag_progress.h"
 
@@ -161,6 +162,7 @@ static inline void live_init(struct tag_world *w, struct live *l, struct request
 static inline void check_refusal(struct tag_world *w, const struct request *r, enum status st,
                                  bool fits, uint32_t retry, const struct err *e)
 {
+    uint32_t cap = w->g.s->tenants->gate[r->tenant].max_running;
     bool promised = r->reserve || w->opt.limits.reserve == SCHED_RESERVE_MAX ||
                     w->opt.limits.preempt == SCHED_PREEMPT_NEVER;
     random_count(DID_REFUSE);
@@ -170,7 +172,7 @@ static inline void check_refusal(struct tag_world *w, const struct request *r, e
         MUST(!fits || promised, "%s", e->text);
     else
         MUST(st == ERR_INVALID &&
-                 (r->n_choices > w->opt.limits.max_running ||
+                 (r->n_choices > w->opt.limits.max_running || (cap && r->n_choices > cap) ||
                   (r->overflow_context && (promised || r->overflow_context < 4 * w->opt.n_slots ||
                                            r->overflow_context <= r->n_prompt))),
              "%s", e->text);

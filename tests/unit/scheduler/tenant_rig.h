@@ -37,20 +37,23 @@ static inline void setup(uint32_t n)
 static inline enum status enter(uint32_t tenant, uint32_t n_tokens, uint32_t *retry_s,
                                 struct err *e)
 {
-    const struct tenant_ask ask = {.tenant = tenant, .n_tokens = n_tokens, .now_ns = now};
+    const struct tenant_ask ask = {
+        .tenant = tenant, .n_tokens = n_tokens, .n_seqs = 1, .now_ns = now};
     return tenant_enter(table, &ask, retry_s, e);
 }
 
 static inline struct tenant_item *put_full(struct tenant_item like)
 {
     struct tenant_item *it = mem_zalloc(sizeof(*it));
-    const struct tenant_ask ask = {
-        .tenant = like.tenant, .priority = like.priority, .n_tokens = like.n_tokens, .now_ns = now};
+    const struct tenant_ask ask = {.tenant = like.tenant,
+                                   .priority = like.priority,
+                                   .n_tokens = like.n_tokens,
+                                   .n_seqs = like.n_seqs ? like.n_seqs : 1,
+                                   .now_ns = now};
     *it = like;
     it->ticket = n_tickets++;
     it->queued_ns = now;
-    if (!it->n_seqs)
-        it->n_seqs = 1;
+    it->n_seqs = ask.n_seqs;
     ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
     tenant_put(table, it);
     return it;

@@ -67,12 +67,52 @@ START_TEST(places_that_are_open_do_not_count_as_waiting)
     set.row[0].max_queued = 1;
     set.row[0].max_running = 2;
     tenants_apply(table, &set);
-    struct tenant_ask ask = {.n_tokens = 1, .n_open = 10, .now_ns = now};
+    struct tenant_ask ask = {.n_tokens = 1, .n_seqs = 1, .n_open = 10, .now_ns = now};
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
     ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), ERR_QUEUE_FULL);
     for (int i = 0; i < 3; i++)
         tenant_retract(table, &ask);
+    finish();
+}
+END_TEST
+
+/* Three places hold one request of two choices: the next one waits. */
+START_TEST(choices_count_as_places)
+{
+    setup(1);
+    set.row[0].max_queued = 1;
+    set.row[0].max_running = 3;
+    tenants_apply(table, &set);
+    struct tenant_ask ask = {.n_tokens = 1, .n_seqs = 2, .n_open = 10, .now_ns = now};
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
+    ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), ERR_QUEUE_FULL);
+    for (int i = 0; i < 2; i++)
+        tenant_retract(table, &ask);
+    finish();
+}
+END_TEST
+
+/* By itself it would start, whatever the cap: nothing of its key runs. */
+START_TEST(more_choices_than_the_key_may_run_are_refused)
+{
+    setup(1);
+    set.row[0].max_running = 3;
+    tenants_apply(table, &set);
+    struct err e;
+    struct tenant_view v;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct tenant_ask ask = {.n_tokens = 1, .n_seqs = n, .n_open = 10, .now_ns = now};
+        enum status st = tenant_enter(table, &ask, NULL, &e);
+        ck_assert_int_eq(st, n <= 3 ? OK : ERR_INVALID);
+        if (st == OK)
+            tenant_retract(table, &ask);
+        else
+            ck_assert(strcmp(e.param, "n") == 0 && strstr(e.text, "max_running"));
+    }
+    tenant_look(table, 0, &v);
+    ck_assert_uint_eq(v.n_waiting, 0);
     finish();
 }
 END_TEST
@@ -136,7 +176,7 @@ START_TEST(tokens_per_minute_refuse_and_come_back_with_time)
     setup(1);
     set.row[0].tokens_per_minute = 600; /* 10 a second */
     tenants_apply(table, &set);
-    struct tenant_ask ask = {.n_tokens = 100, .n_output = 200, .now_ns = now};
+    struct tenant_ask ask = {.n_tokens = 100, .n_seqs = 1, .n_output = 200, .now_ns = now};
     uint32_t retry_s = 0;
     struct err e = {0};
     for (int i = 0; i < 2; i++) {
@@ -161,7 +201,7 @@ START_TEST(more_than_a_minute_holds_goes_through_when_nothing_is_owed)
     setup(1);
     set.row[0].tokens_per_minute = 60;
     tenants_apply(table, &set);
-    struct tenant_ask ask = {.n_tokens = 600, .now_ns = now};
+    struct tenant_ask ask = {.n_tokens = 600, .n_seqs = 1, .now_ns = now};
     ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
     tenant_uncount(table, 0, 0, 600);
     ask.n_tokens = 1;
@@ -180,6 +220,7 @@ START_TEST(a_deadline_that_cannot_be_met_is_refused_before_it_waits)
     setup(2);
     put(0, 1000);
     struct tenant_ask ask = {.n_tokens = 500,
+                             .n_seqs = 1,
                              .now_ns = now,
                              .deadline_ns = now + 1500 * NS_PER_MS,
                              .prefill_ns_token = 1e6}; /* 1 ms a token */
@@ -268,7 +309,7 @@ START_TEST(bounds_hold_as_soon_as_they_are_published_and_are_not_forgotten_at_th
     set.row[1].tokens_per_minute = 100;
     set.row[1].max_queued = 1;
     tenants_publish(table, mem_dup(&set, sizeof(set)));
-    struct tenant_ask ask = {.tenant = 1, .n_tokens = 70, .now_ns = now};
+    struct tenant_ask ask = {.tenant = 1, .n_tokens = 70, .n_seqs = 1, .now_ns = now};
     ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), OK);
     ck_assert_int_eq(tenant_enter(table, &ask, NULL, NULL), ERR_QUEUE_FULL); /* max_queued */
     tenant_uncount(table, 1, 0, 70);
@@ -332,6 +373,8 @@ int main(void)
     tcase_add_test(bounds, a_request_wider_than_a_cap_that_was_lowered_runs_alone);
     tcase_add_test(bounds, the_queue_of_a_key_is_bounded_by_requests_at_its_very_limit);
     tcase_add_test(bounds, places_that_are_open_do_not_count_as_waiting);
+    tcase_add_test(bounds, choices_count_as_places);
+    tcase_add_test(bounds, more_choices_than_the_key_may_run_are_refused);
     tcase_add_test(bounds, the_queue_of_a_key_is_bounded_by_tokens_at_its_very_limit);
     tcase_add_test(bounds, the_queue_of_all_is_bounded_by_tokens);
     tcase_add_test(bounds, retry_after_comes_from_the_measured_rate);
