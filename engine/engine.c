@@ -92,25 +92,42 @@ static void fill_info(struct engine *en)
     info->sampling_top_k = h->sampling_top_k;
 }
 
-/* The template of the option, else the model's; a model's that does not parse only warns. */
+static enum status take_template(struct str source, struct chat_template **out, struct err *e)
+{
+    enum status s = template_new(source, out, e);
+    if (s != OK || !template_ignores_messages(*out))
+        return s;
+    bool blank = true;
+    for (size_t i = 0; i < source.len; i++)
+        blank = blank && memchr(" \t\r\n", source.ptr[i], 4);
+    template_free(*out);
+    *out = NULL;
+    return err_set(e, ERR_INVALID, "%s",
+                   blank ? "the chat template is empty"
+                         : "the chat template prints the same whatever the user's messages say");
+}
+
+/* The template of the option, else the model's; a model's that cannot be used only warns. */
 static enum status open_template(struct engine *en, const char *path, struct err *e)
 {
     if (path && path[0]) {
         struct buf source = {0};
         enum status s = text_file_read("chat template", path, TEMPLATE_MAX_BYTES, &source, e);
-        if (s == OK)
-            s = template_new(buf_str(&source), &en->template, e);
+        if (s == OK) {
+            s = take_template(buf_str(&source), &en->template, e);
+            if (s != OK)
+                err_prefix(e, "%s", path);
+        }
         buf_release(&source);
         return s;
     }
     struct str source;
+    struct err why;
     if (!gguf_string(en->gguf, "tokenizer.chat_template", &source))
         return OK;
-    struct err why;
-    if (template_new(source, &en->template, &why) != OK) {
-        en->template = NULL;
-        log_warn("the model's chat template cannot be used: %s", why.text);
-    }
+    if (take_template(source, &en->template, &why) != OK)
+        log_warn("the model's chat template cannot be used, chat requests are refused: %s",
+                 why.text);
     return OK;
 }
 

@@ -332,8 +332,12 @@ static void print_template(struct inspection *in)
         return;
     }
     if (template_new(source, &t, &e) == OK) {
-        fprintf(in->out, "  %zu bytes, parses\n", source.len);
+        bool ignores = template_ignores_messages(t);
+        fprintf(in->out, "  %zu bytes, %s\n", source.len,
+                ignores ? "does not show the messages" : "parses");
         template_free(t);
+        if (ignores)
+            buf_add_c(&in->problems, "the chat template does not show the messages\n");
         return;
     }
     fprintf(in->out, "  %zu bytes, does not parse\n", source.len);

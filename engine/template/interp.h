@@ -502,6 +502,7 @@ struct chat_template {
     bool mentions_developer; /* the template knows the role itself */
     bool mentions_content;
     bool wants_parts; /* it renders content only as a list of parts */
+    bool ignores_messages; /* what the user says makes no difference to the text */
 };
 
 uint32_t tm_intern(struct tmpl *c, struct chat_template *t, struct str name);
@@ -625,5 +626,19 @@ struct tm_val tm_loop_attr(struct tmpl *c, struct tm_loop *loop, const struct tm
 
 /* data.c: JSON to values */
 struct tm_val tm_from_json(struct tmpl *c, const struct json *v);
+
+/* ---- messages (template.c), the final one continued (continue.c) ---- */
+
+struct tm_val tm_key(struct tmpl *c, const char *key);
+const struct tm_val *tm_member(struct tmpl *c, const struct tm_dict *d, const char *key);
+/* ERR_INVALID at a field of the request. */
+__attribute__((noreturn)) void tm_refuse(struct tmpl *c, const char *field, const char *text);
+
+enum tm_tag { TM_TAG_CUT, TM_TAG_CHECK };
+/* Puts the tag behind the text of the last message; returns the text as it was. */
+const struct tm_str *tm_tag_final(struct tmpl *c, struct tm_list *messages, enum tm_tag tag);
+/* s up to the tag, without white space that the template trims off the message. */
+const struct tm_str *tm_cut_final(struct tmpl *c, const struct tm_str *s, const struct tm_str *text,
+                                  enum tm_tag tag);
 
 #endif

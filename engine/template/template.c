@@ -106,14 +106,14 @@ static enum status parse_guarded(struct tmpl *c, struct chat_template *t, struct
 
 /* ---- messages ---- */
 
-static struct tm_val key_val(struct tmpl *c, const char *key)
+struct tm_val tm_key(struct tmpl *c, const char *key)
 {
     return tm_string(tm_str_lit(c, key));
 }
 
-static const struct tm_val *member(struct tmpl *c, const struct tm_dict *d, const char *key)
+const struct tm_val *tm_member(struct tmpl *c, const struct tm_dict *d, const char *key)
 {
-    return tm_dict_get(c, d, key_val(c, key));
+    return tm_dict_get(c, d, tm_key(c, key));
 }
 
 /* A role out of this list carries no text of the client, so that a template may build a control
@@ -132,7 +132,7 @@ static struct tm_dict *without_nulls(struct tmpl *c, const struct tm_dict *messa
                                      bool keep_content)
 {
     struct tm_dict *d = tm_dict_new(c);
-    const struct tm_val *content = keep_content ? member(c, message, "content") : NULL;
+    const struct tm_val *content = keep_content ? tm_member(c, message, "content") : NULL;
     for (uint32_t i = 0; i < message->n; i++)
         if (message->e[i].value.type != TM_NONE || &message->e[i].value == content)
             tm_dict_set(c, d, message->e[i].key, message->e[i].value);
@@ -145,23 +145,23 @@ static struct tm_dict *with_reasoning(struct tmpl *c, struct tm_dict *message)
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const struct tm_val *found = NULL;
     for (size_t i = 0; !found && i < sizeof(names) / sizeof(names[0]); i++)
-        found = member(c, message, names[i]);
+        found = tm_member(c, message, names[i]);
     if (!found)
         return message;
     struct tm_dict *d = tm_dict_new(c);
     struct tm_val reasoning = *found;
-    tm_dict_set(c, d, key_val(c, "thinking"), reasoning);
+    tm_dict_set(c, d, tm_key(c, "thinking"), reasoning);
     for (uint32_t i = 0; i < message->n; i++)
         tm_dict_set(c, d, message->e[i].key, message->e[i].value);
-    tm_dict_set(c, d, key_val(c, "reasoning_content"), reasoning);
+    tm_dict_set(c, d, tm_key(c, "reasoning_content"), reasoning);
     return d;
 }
 
 static struct tm_val as_part(struct tmpl *c, struct tm_val text)
 {
     struct tm_dict *part = tm_dict_new(c);
-    tm_dict_set(c, part, key_val(c, "type"), key_val(c, "text"));
-    tm_dict_set(c, part, key_val(c, "text"), text);
+    tm_dict_set(c, part, tm_key(c, "type"), tm_key(c, "text"));
+    tm_dict_set(c, part, tm_key(c, "text"), text);
     struct tm_list *l = tm_list_new(c, 1);
     tm_list_add(c, l, tm_dict_val(part));
     return tm_list_val(l);
@@ -170,16 +170,16 @@ static struct tm_val as_part(struct tmpl *c, struct tm_val text)
 static struct tm_dict *prepare(struct tmpl *c, struct tm_dict *message, bool keep_content)
 {
     struct tm_dict *d = with_reasoning(c, without_nulls(c, message, keep_content));
-    const struct tm_val *role = member(c, d, "role"), *content = member(c, d, "content");
+    const struct tm_val *role = tm_member(c, d, "role"), *content = tm_member(c, d, "content");
     if (role && role->type == TM_STR && tm_str_is(role->s, "developer") &&
         !c->tpl->mentions_developer)
-        tm_dict_set(c, d, key_val(c, "role"), key_val(c, "system"));
+        tm_dict_set(c, d, tm_key(c, "role"), tm_key(c, "system"));
     if (content && content->type == TM_STR && c->tpl->wants_parts)
-        tm_dict_set(c, d, key_val(c, "content"), as_part(c, *content));
+        tm_dict_set(c, d, tm_key(c, "content"), as_part(c, *content));
     return d;
 }
 
-__attribute__((noreturn)) static void refuse(struct tmpl *c, const char *field, const char *text)
+void tm_refuse(struct tmpl *c, const char *field, const char *text)
 {
     c->status = err_set_field(c->err, ERR_INVALID, field, NULL, "%s", text);
     longjmp(c->trap, 1);
@@ -188,101 +188,28 @@ __attribute__((noreturn)) static void refuse(struct tmpl *c, const char *field, 
 static struct tm_list *read_messages(struct tmpl *c, const struct template_args *a)
 {
     if (!json_is(a->messages, JSON_ARRAY))
-        refuse(c, "messages", "messages must be an array");
+        tm_refuse(c, "messages", "messages must be an array");
     struct tm_list *l = tm_from_json(c, a->messages).list;
     for (uint32_t i = 0; i < l->n; i++) {
         if (l->v[i].type != TM_DICT)
-            refuse(c, "messages", "each message must be an object");
+            tm_refuse(c, "messages", "each message must be an object");
         struct tm_dict *d =
             a->verbatim ? l->v[i].dict : prepare(c, l->v[i].dict, a->keep_null_content);
-        const struct tm_val *role = member(c, d, "role");
+        const struct tm_val *role = tm_member(c, d, "role");
         if (role)
-            tm_dict_set(c, d, key_val(c, "role"), trust_role(c, *role));
+            tm_dict_set(c, d, tm_key(c, "role"), trust_role(c, *role));
         l->v[i] = tm_dict_val(d);
     }
     return l;
 }
 
-/* ---- continue_final_message ---- */
-
-/* The mark transformers appends to the last message before it renders, to find its end after. */
-static const char continue_tag[] = "CONTINUE_FINAL_MESSAGE_TAG ";
-
-static struct tm_val tagged(struct tmpl *c, struct tm_val text)
-{
-    return tm_string(tm_concat(c, text.s, tm_str_lit(c, continue_tag)));
-}
-
-/* Tags the last message; gives its text. */
-static const struct tm_str *tag_final(struct tmpl *c, struct tm_list *messages)
-{
-    if (!messages->n)
-        refuse(c, "continue_final_message",
-               "continue_final_message is set but there are no messages");
-    struct tm_dict *last = messages->v[messages->n - 1].dict;
-    const struct tm_val *content = member(c, last, "content");
-    if (!content || content->type == TM_NONE)
-        refuse(c, "continue_final_message",
-               "continue_final_message is set but the final message has no content to continue");
-    if (!c->tpl->mentions_content)
-        refuse(c, "continue_final_message",
-               "continue_final_message is set but the chat template reads no content");
-    if (content->type == TM_STR) {
-        const struct tm_str *text = content->s;
-        tm_dict_set(c, last, key_val(c, "content"), tagged(c, *content));
-        return text;
-    }
-    const struct tm_list *parts = content->type == TM_LIST ? content->list : tm_list_new(c, 0);
-    for (uint32_t i = parts->n; i-- > 0;) {
-        struct tm_val part = parts->v[i];
-        const struct tm_val *text = part.type == TM_DICT ? member(c, part.dict, "text") : NULL;
-        if (!text || text->type != TM_STR)
-            continue;
-        const struct tm_str *s = text->s;
-        tm_dict_set(c, part.dict, key_val(c, "text"), tagged(c, *text));
-        return s;
-    }
-    refuse(c, "continue_final_message",
-           "continue_final_message is set but the final message holds no text to continue");
-}
-
-/* Cuts at the tag; where the template trimmed what follows the text, spaces before go as well. */
-static const struct tm_str *cut_final(struct tmpl *c, const struct tm_str *s,
-                                      const struct tm_str *text)
-{
-    const struct tm_str *tag = tm_str_lit(c, continue_tag);
-    const struct tm_str *bare = tm_strip(c, tag, NULL, true, true);
-    const struct tm_str *stripped = tm_strip(c, text, NULL, true, true);
-    int64_t at = tm_find(c, s, bare, 0, s->len, true);
-    if (at < 0 || tm_find(c, s, stripped, 0, s->len, false) < 0)
-        refuse(c, "continue_final_message",
-               "continue_final_message is set but the final message does not appear in the chat "
-               "after applying the chat template");
-    bool whole = tm_find(c, s, tag, (uint32_t)at, s->len, false) == at;
-    s = tm_sub(c, s, 0, (uint32_t)at);
-    return whole ? s : tm_strip(c, s, NULL, false, true);
-}
-
 /* ---- rendering ---- */
 
-struct job {
-    const struct template_args *args; /* NULL: a probe */
-    bool probe_parts;
+struct rendering {
+    const struct template_args *args;
+    enum tm_tag tag; /* behind the final message when it is continued */
     const struct tm_str *result;
 };
-
-static const char probe_text[] = "probe of the content format";
-
-static struct tm_list *probe_messages(struct tmpl *c, bool parts)
-{
-    struct tm_dict *d = tm_dict_new(c);
-    struct tm_val text = key_val(c, probe_text);
-    tm_dict_set(c, d, key_val(c, "role"), key_val(c, "user"));
-    tm_dict_set(c, d, key_val(c, "content"), parts ? as_part(c, text) : text);
-    struct tm_list *l = tm_list_new(c, 1);
-    tm_list_add(c, l, tm_dict_val(d));
-    return l;
-}
 
 static void set_token(struct tmpl *c, struct tm_scope *s, uint32_t name, struct str text)
 {
@@ -301,7 +228,7 @@ static void set_globals(struct tmpl *c, struct tm_scope *s, const struct templat
     if (!a->kwargs)
         return;
     if (!json_is(a->kwargs, JSON_OBJECT))
-        refuse(c, "chat_template_kwargs", "chat_template_kwargs must be an object");
+        tm_refuse(c, "chat_template_kwargs", "chat_template_kwargs must be an object");
     for (const struct json *v = json_first(a->kwargs); v; v = json_next(v)) {
         uint32_t id;
         if (tm_name_find(c->tpl, json_key(v), &id) && id != TM_NAME_messages &&
@@ -310,44 +237,121 @@ static void set_globals(struct tmpl *c, struct tm_scope *s, const struct templat
     }
 }
 
-static void render(struct tmpl *c, struct job *j)
+static void run(struct tmpl *c, struct tm_list *messages, const struct template_args *a,
+                struct rendering *r)
 {
-    static const struct template_args none;
-    const struct template_args *a = j->args ? j->args : &none;
     struct tm_scope *globals = tm_scope_new(c, NULL, NULL, 0);
-    struct tm_list *messages = j->args ? read_messages(c, a) : probe_messages(c, j->probe_parts);
-    if (a->continue_final_message && a->add_generation_prompt)
-        refuse(c, "continue_final_message",
-               "continue_final_message and add_generation_prompt exclude each other");
-    const struct tm_str *text = a->continue_final_message ? tag_final(c, messages) : NULL;
+    struct tm_sb out;
     set_globals(c, globals, a);
     tm_scope_set(c, globals, TM_NAME_messages, tm_list_val(messages));
-    struct tm_sb out;
     tm_sb_init(&out, c);
     tm_run(c, c->tpl, globals, &out);
-    j->result = tm_sb_done(&out);
-    if (text)
-        j->result = cut_final(c, j->result, text);
+    r->result = tm_sb_done(&out);
 }
 
-static enum status render_guarded(struct tmpl *c, struct job *j)
+static void render(struct tmpl *c, struct rendering *r)
+{
+    const struct template_args *a = r->args;
+    struct tm_list *messages = read_messages(c, a);
+    if (a->continue_final_message && a->add_generation_prompt)
+        tm_refuse(c, "continue_final_message",
+                  "continue_final_message and add_generation_prompt exclude each other");
+    const struct tm_str *text =
+        a->continue_final_message ? tm_tag_final(c, messages, r->tag) : NULL;
+    run(c, messages, a, r);
+    if (text)
+        r->result = tm_cut_final(c, r->result, text, r->tag);
+}
+
+static enum status render_guarded(struct tmpl *c, struct rendering *r)
 {
     if (setjmp(c->trap))
         return c->status;
-    render(c, j);
+    render(c, r);
     return OK;
 }
 
-static bool probe(const struct chat_template *t, bool parts)
+/* ---- probes: what the template does with a conversation ---- */
+
+enum probe_shape { PROBE_USER, PROBE_PARTS, PROBE_SYSTEM, PROBE_TURNS, N_PROBE_SHAPES };
+
+/* The text of user messages in two renderings that differ in nothing else. */
+static const char *const probe_texts[] = {"probe of the content format",
+                                          "words that may be shown too"};
+
+static void add_message(struct tmpl *c, struct tm_list *l, const char *role, struct tm_val content)
+{
+    struct tm_dict *d = tm_dict_new(c);
+    tm_dict_set(c, d, tm_key(c, "role"), tm_key(c, role));
+    tm_dict_set(c, d, tm_key(c, "content"), content);
+    tm_list_add(c, l, tm_dict_val(d));
+}
+
+static struct tm_list *probe_messages(struct tmpl *c, enum probe_shape shape, const char *user)
+{
+    struct tm_list *l = tm_list_new(c, 3);
+    struct tm_val text = tm_key(c, user);
+    if (shape == PROBE_SYSTEM)
+        add_message(c, l, "system", tm_key(c, "be brief"));
+    add_message(c, l, "user", shape == PROBE_PARTS ? as_part(c, text) : text);
+    if (shape == PROBE_TURNS) {
+        add_message(c, l, "assistant", tm_key(c, "yes"));
+        add_message(c, l, "user", text);
+    }
+    return l;
+}
+
+static enum status probe_guarded(struct tmpl *c, enum probe_shape shape, const char *user,
+                                 struct rendering *r)
+{
+    static const struct template_args args = {.bos_token = {"<s>", 3}, .eos_token = {"</s>", 4}};
+    if (setjmp(c->trap))
+        return c->status;
+    run(c, probe_messages(c, shape, user), &args, r);
+    return OK;
+}
+
+/* False: the template fails on that shape. */
+static bool probe(const struct chat_template *t, enum probe_shape shape, const char *user,
+                  struct buf *out)
 {
     struct tmpl c;
-    struct job j = {.probe_parts = parts};
+    struct rendering r = {0};
     context_init(&c, t, NULL);
     c.steps_left = TM_MAX_PROBE_STEPS;
-    bool shown = render_guarded(&c, &j) == OK &&
-                 memmem(j.result->p, j.result->len, probe_text, sizeof(probe_text) - 1);
+    bool ok = probe_guarded(&c, shape, user, &r) == OK;
+    if (ok)
+        buf_add(out, r.result->p, r.result->len);
     tm_arena_release(&c);
-    return shown;
+    return ok;
+}
+
+enum probe_result { PROBE_FAILED, PROBE_HIDDEN, PROBE_SHOWN };
+
+/* Does what the user says make a difference? */
+static enum probe_result probe_shape(const struct chat_template *t, enum probe_shape shape)
+{
+    struct buf a = {0}, b = {0};
+    enum probe_result result = PROBE_FAILED;
+    if (probe(t, shape, probe_texts[0], &a) && probe(t, shape, probe_texts[1], &b))
+        result = str_eq(buf_str(&a), buf_str(&b)) ? PROBE_HIDDEN : PROBE_SHOWN;
+    buf_release(&a);
+    buf_release(&b);
+    return result;
+}
+
+static void probe_template(struct chat_template *t)
+{
+    enum probe_result result[N_PROBE_SHAPES];
+    bool shown = false, hidden = false;
+    for (enum probe_shape shape = 0; shape < N_PROBE_SHAPES; shape++) {
+        result[shape] = probe_shape(t, shape);
+        shown |= result[shape] == PROBE_SHOWN;
+        hidden |= result[shape] == PROBE_HIDDEN;
+    }
+    t->wants_parts = t->mentions_content && result[PROBE_USER] != PROBE_SHOWN &&
+                     result[PROBE_PARTS] == PROBE_SHOWN;
+    t->ignores_messages = hidden && !shown;
 }
 
 /* ---- door ---- */
@@ -362,7 +366,7 @@ enum status template_new(struct str source, struct chat_template **out, struct e
         return status;
     }
     t->parse.err = NULL;
-    t->wants_parts = t->mentions_content && !probe(t, false) && probe(t, true);
+    probe_template(t);
     *out = t;
     return OK;
 }
@@ -375,6 +379,11 @@ void template_free(struct chat_template *t)
     mem_free(t);
 }
 
+bool template_ignores_messages(const struct chat_template *t)
+{
+    return t->ignores_messages;
+}
+
 static void give_ranges(const struct tm_str *s, size_t base, struct text_range **trusted, size_t *n)
 {
     struct tm_mark all = {0, s->len};
@@ -385,20 +394,43 @@ static void give_ranges(const struct tm_str *s, size_t base, struct text_range *
         (*trusted)[i] = (struct text_range){base + marks[i].start, base + marks[i].end};
 }
 
+/* The rendering with the other tag, cut: the text before the tag must be the same with both. */
+static enum status render_check(const struct chat_template *t, const struct template_args *a,
+                                struct buf *out, struct err *e)
+{
+    struct tmpl c;
+    struct rendering r = {.args = a, .tag = TM_TAG_CHECK};
+    context_init(&c, t, e);
+    enum status status = render_guarded(&c, &r);
+    if (status == OK)
+        buf_add(out, r.result->p, r.result->len);
+    tm_arena_release(&c);
+    return status;
+}
+
 enum status template_render(const struct chat_template *t, const struct template_args *a,
                             struct buf *out, struct text_range **trusted, size_t *n_trusted,
                             struct err *e)
 {
     struct tmpl c;
-    struct job j = {.args = a};
-    context_init(&c, t, e);
+    struct buf check = {0};
+    struct rendering r = {.args = a, .tag = TM_TAG_CUT};
     *trusted = NULL;
     *n_trusted = 0;
-    enum status status = render_guarded(&c, &j);
+    enum status status = a->continue_final_message ? render_check(t, a, &check, e) : OK;
+    context_init(&c, t, e);
+    if (status == OK)
+        status = render_guarded(&c, &r);
+    if (status == OK && a->continue_final_message &&
+        !str_eq(tm_view_str(r.result), buf_str(&check)))
+        status = err_set_field(e, ERR_INVALID, "continue_final_message", NULL,
+                               "continue_final_message is set but the chat template does not print "
+                               "the final message as it was sent, once");
     if (status == OK) {
-        give_ranges(j.result, out->len, trusted, n_trusted);
-        buf_add(out, j.result->p, j.result->len);
+        give_ranges(r.result, out->len, trusted, n_trusted);
+        buf_add(out, r.result->p, r.result->len);
     }
     tm_arena_release(&c);
+    buf_release(&check);
     return status;
 }

@@ -16,6 +16,9 @@ struct chat_template;
 /* Parses; ERR_UNSUPPORTED or ERR_FORMAT names line and construct. */
 enum status template_new(struct str source, struct chat_template **out, struct err *e);
 void template_free(struct chat_template *t);
+/* True when the text that it renders is the same whatever the user says, in each of some short
+ * conversations that it does not fail on: an empty template, or one that leaves the messages out. */
+bool template_ignores_messages(const struct chat_template *t);
 
 struct template_args {
     const struct json
@@ -23,7 +26,9 @@ struct template_args {
     const struct json *tools; /* array or NULL */
     const struct json *kwargs; /* object or NULL: chat_template_kwargs, extra variables */
     bool add_generation_prompt;
-    bool continue_final_message; /* cut the rendering right after the last message's content */
+    /* The text ends with the content of the last message. A blank one adds nothing: the text then ends
+     * with what the template prints before a content. */
+    bool continue_final_message;
     struct str bos_token, eos_token;
     int64_t now_unix_s; /* for strftime_now; UTC */
     /* Off, messages are prepared as transformers does (members that are null left out, reasoning

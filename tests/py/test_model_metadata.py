@@ -1,4 +1,5 @@
-"""Model files whose metadata names no usable pre-tokenizer (cases R05, R06): what the start says, what helps."""
+"""Model files whose metadata names no usable pre-tokenizer (cases R05, R06) or chat template (R03): what the start
+says, what helps."""
 
 import subprocess
 
@@ -50,3 +51,61 @@ def test_an_option_that_names_no_pre_tokenizer_is_refused(tmp_path):
 def test_an_alias_of_a_known_rule_is_served(tmp_path):
     with start(argv(with_pre(tmp_path / "m.gguf", "smaug-bpe"))) as server:
         assert server.post("/tokenize", {"prompt": "%&"}).json["tokens"]
+
+
+# ---- chat templates that do not show the conversation ----
+
+MUTE = {
+    "empty": "", "blank": " \n", "a comment": "{# for m in messages #}", "words": "You are a helpful model.",
+    "bos": "{{ bos_token }}", "roles": "{% for m in messages %}<{{ m.role }}>{% endfor %}",
+    "count": "{{ messages|length }}{{ messages[0].content|length > 0 }}",
+    "system": "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}",
+    "answers": "{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}",
+    "other": "{% for m in history %}{{ m.content }}{% endfor %}",
+    "picky": "{% if messages|length < 2 %}{{ raise_exception('too short') }}{% endif %}x",
+}  # fmt: skip
+SHOWN = {
+    "last": "{{ messages[-1].content }}", "first": "{{ messages[0].content }}", "upper": "{{ messages[0].content|upper }}",
+    "part": "{{ messages[-1].content[0].text }}", "cut": "{{ messages[-1].content[:4] }}",
+    "json": "{{ messages|tojson }}", "no user": "{% if messages[0].role == 'user' %}{{ raise_exception('no') }}{% endif %}{{ messages[1].content }}",
+    "second": "{% if messages|length > 1 %}{{ messages[1].content }}{% endif %}",
+    "needs a variable": "{{ needed.x }}{{ messages[0].content }}",
+}  # fmt: skip
+CHAT = {"messages": [{"role": "user", "content": "%&"}], "max_tokens": 2}
+
+
+def with_template(target, template):
+    return gguf_bytes.tiny_llama().set("tokenizer.chat_template", gguf_bytes.STRING, template).write(target)
+
+
+@pytest.mark.parametrize("name", MUTE)
+def test_chat_is_refused_where_the_models_template_does_not_show_the_messages(tmp_path, name):
+    model = with_template(tmp_path / "m.gguf", MUTE[name])
+    with start(argv(model, "--log.level", "warn")) as server:
+        assert "chat requests are refused" in server.log_text()
+        reply = server.post("/v1/chat/completions", CHAT)
+        assert reply.status == 400 and reply.error["code"] == "no_chat_template"
+        assert server.post("/v1/completions", {"prompt": "%&", "max_tokens": 2}).status == 200
+
+
+@pytest.mark.parametrize("name", MUTE)
+def test_a_template_file_that_does_not_show_the_messages_is_a_refused_start(tmp_path, name):
+    (tmp_path / "t.jinja").write_text(MUTE[name])
+    error = refused(gguf_bytes.tiny_llama().write(tmp_path / "m.gguf"), "--chat-template", str(tmp_path / "t.jinja"))
+    what = "is empty" if not MUTE[name].strip() else "prints the same whatever the user's messages say"
+    assert f"{tmp_path}/t.jinja: the chat template {what}" in error
+
+
+def test_templates_that_show_a_message_in_some_conversation_are_served(tmp_path):
+    for name, template in SHOWN.items():
+        (tmp_path / "t.jinja").write_text(template)
+        model = gguf_bytes.tiny_llama().write(tmp_path / "m.gguf")
+        with start(argv(model, "--chat-template", str(tmp_path / "t.jinja"))) as server:
+            assert server.post("/tokenize", {"prompt": "%&"}).status == 200, name
+
+
+def test_inspect_names_a_template_that_does_not_show_the_messages(tmp_path):
+    model = with_template(tmp_path / "m.gguf", "{{ bos_token }}")
+    done = subprocess.run([BINARY, "inspect", str(model)], capture_output=True, text=True, timeout=PATIENCE_S,
+                          env=clean_environment(), check=False)
+    assert "the chat template does not show the messages" in done.stdout

@@ -90,7 +90,6 @@ def test_the_final_message_is_continued_as_transformers_does(ours, name):
     prefill = {
         "plain": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Roses are"}],
         "space": [{"role": "user", "content": "q"}, {"role": "assistant", "content": " Roses are \n"}],
-        "empty": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}],
         "parts": [
             {"role": "user", "content": "q"},
             {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b "}]},
@@ -104,6 +103,100 @@ def test_the_final_message_is_continued_as_transformers_does(ours, name):
     cases = {k: {"messages": v} for k, v in prefill.items()}
     wrong = list(differences(ours, source, cases, continue_final_message=True))
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_real_template_shows_the_messages(ours, name):
+    assert ours.send({"template": TEMPLATES[name], "ignores_messages": True})[0] == "false"
+    assert ours.send({"template": "{{ bos_token }}", "ignores_messages": True})[0] == "true"
+
+
+PREFILLS = ["", " ", "\n", " \n\t ", "\u3000"]
+
+
+def continued(ours, source, content, **options):
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": content}]
+    return ours.render(source, messages, verbatim=False, continue_final_message=True, **options)[0]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_blank_prefill_leaves_what_the_template_prints_before_a_content(ours, name):
+    """Case R01. The oracle is jinja2: the text up to a content that stands nowhere else."""
+    source = TEMPLATES[name]
+    parts = [{"type": "text", "text": "Zq9x"}] if reads_only_parts(ours, source) else "Zq9x"
+    user = [{"type": "text", "text": "q"}] if reads_only_parts(ours, source) else "q"
+    messages = [{"role": "user", "content": user}, {"role": "assistant", "content": parts}]
+    try:
+        text = oracle.render(oracle.compile_template(source), messages)
+    except Exception:  # noqa: BLE001 - templates of tool models that fail without tools
+        text = ""
+    if text.count("Zq9x") != 1:
+        with pytest.raises(Failed):
+            continued(ours, source, "")
+        return
+    want = text[: text.index("Zq9x")]
+    assert [continued(ours, source, prefill) for prefill in PREFILLS] == [want] * len(PREFILLS)
+    assert continued(ours, source, "Zq9x") == want + "Zq9x"
+
+
+ONE = "{% for m in messages %}<{{ m.role }}>\n{{ CONTENT }}</>\n{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "content, prefill, text",
+    [
+        # white space of the message goes with a template that trims it, the template's own stays
+        ("m.content|trim", "foo \n", "foo"),
+        ("m.content|trim", " foo", "foo"),
+        ("m.content|trim", " \n ", ""),
+        ("m.content", " foo \n", " foo \n"),
+        ("m.content", " \n ", ""),
+        ("m.content.rstrip()", " foo ", " foo"),
+        ("m.content.rstrip()", "  ", ""),
+        ("m.content.lstrip()", "  foo ", "foo "),
+        ("' ' + m.content|trim", "foo ", " foo"),
+        ("' ' + m.content|trim", "", " "),
+        ("' \n' ~ m.content", " ", " \n"),
+        ("(m.role + '\n' + m.content)|trim", "", "assistant\n"),
+        ("(m.role + '\n' + m.content)|trim", "  ", "assistant\n"),
+        # a blank that the template prints behind a trimmed content is not the tag's
+        ("m.content|trim + ' '", "foo  ", "foo"),
+        ("m.content|trim ~ ' '", "foo\u3000\u3000", "foo"),
+        # a text that looks like a tag is the client's
+        ("m.content", "a CONTINUE_FINAL_MESSAGE_TAG b", "a CONTINUE_FINAL_MESSAGE_TAG b"),
+        ("m.content|trim", "CONTINUE_FINAL_MESSAGE_TAG ", "CONTINUE_FINAL_MESSAGE_TAG"),
+        ("m.content|trim", "TAIL_OF_THE_LAST_UTTERANCE ", "TAIL_OF_THE_LAST_UTTERANCE"),
+    ],
+)
+def test_white_space_is_the_messages_or_the_templates(ours, content, prefill, text):
+    got = continued(ours, ONE.replace("CONTENT", content), prefill)
+    assert got.endswith("<assistant>\n" + text) and got.count("<assistant>") == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "m.content + m.content", "m.content[:20]", "m.content|upper", "m.content|lower", "m.content|title", "m.content|urlencode",
+        "m.content|replace('_', '-')", "m.content|reverse", "m.content|list", "m.content|length", "m.content[::2]",
+        "m.content|truncate(12)", "m.content|batch(3)|list", "m.content.split('_')|join", "m.content|tojson + m.content",
+        "m.content[-5:] + m.content", "messages[-1].content[4:9] + m.content", "messages|tojson", "messages|string",
+        "'CONTINUE_FINAL_MESSAGE_TAG '", "m.content + 'CONTINUE_FINAL_MESSAGE_TAG '", "m.content|first", "m.content|last",
+        "m.content|e + m.content", "m.content|center(60)", "m.content|indent + m.content|trim", "''", "'q'",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("prefill", ["", " ", "Roses are ", "q"])
+def test_nothing_of_a_tag_ever_reaches_the_prompt(ours, content, prefill):
+    source = ONE.replace("CONTENT", content)
+    try:
+        got = continued(ours, source, prefill)
+    except Failed as e:
+        assert e.status == "ERR_INVALID" and "continue_final_message" in e.text
+        return
+    allowed = source.replace("CONTENT", "") + prefill + "userassistant"
+    for tag in ("CONTINUE_FINAL_MESSAGE_TAG", "TAIL_OF_THE_LAST_UTTERANCE"):
+        pieces = [tag[i : i + 3] for i in range(len(tag) - 2)]
+        pieces += [p.lower() for p in pieces] + [p.title() for p in pieces] + [p[::-1] for p in pieces]
+        assert not [p for p in pieces if p in got and p not in allowed], got
 
 
 def test_a_continued_message_ends_the_prompt(ours):

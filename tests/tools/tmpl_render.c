@@ -3,7 +3,8 @@
  * or "error STATUS BYTES\n", the error text, "\n".
  *
  * A job: template, messages, tools, kwargs, add_generation_prompt, continue_final_message, bos_token,
- * eos_token, now, verbatim; without template the last one is used again. */
+ * eos_token, now, verbatim; without template the last one is used again. With ignores_messages the text
+ * is true or false: what template_ignores_messages says. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,6 +41,11 @@ static void run_job(const struct json *job, struct chat_template **t)
     }
     if (!*t) {
         print_error(ERR_INVALID, &(struct err){.text = "no template"});
+        return;
+    }
+    if (json_get(job, "ignores_messages")) {
+        const char *answer = template_ignores_messages(*t) ? "true" : "false";
+        printf("ok %zu 0\n%s\n", strlen(answer), answer);
         return;
     }
     struct template_args a = {
