@@ -2,7 +2,7 @@
  * only through this table row; engine/backend.c lists them.
  *
  * A new device is a folder beside engine/cpu with a door header that declares its row, and one line in
- * engine/backend.c. It fills engine/backend.h (steps) and kvpool's interface for KV bytes, and describes
+ * engine/backend.c. It fills engine/backend.h (steps) and kvpool/store.h (bytes of KV blocks), and describes
  * itself in struct device_info (backend.h): nothing outside its folder names it.
  * Thread: load and plan on the thread that opens the model, the rest as engine/backend.h says. */
 #ifndef ENGINE_DEVICE_H
@@ -43,8 +43,12 @@ struct device {
     /* Blocks as this device lays them out. */
     enum status (*kv_layout)(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
                              enum kv_dtype dtype_v, struct kv_layout *out, struct err *e);
+    /* Memory for blocks: n_frames[g] >= 1 and n_host[g] (NULL: none) per group. */
+    enum status (*kv_new)(struct device_model *m, const struct kv_layout *layout,
+                          const uint32_t *n_frames, const uint32_t *n_host, struct kv_store **out,
+                          struct err *e);
     /* fine: activations rounded less than the settings say, for measurements. m outlives the backend. */
-    enum status (*backend_new)(struct device_model *m, bool fine, struct kv_arena *arena,
+    enum status (*backend_new)(struct device_model *m, bool fine, struct kv_store *kv,
                                const struct kv_layout *layout, struct backend_limits limits,
                                struct backend **out, struct err *e);
 };

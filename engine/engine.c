@@ -262,11 +262,17 @@ void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
                  types, gate.kl, KV_GATE_MAX_KL, 100 * gate.top1, 100 * KV_GATE_MIN_TOP1);
 }
 
-enum status engine_backend(struct engine *en, struct kv_arena *arena,
-                           const struct kv_layout *layout, struct backend_limits limits,
-                           struct backend **out, struct err *e)
+enum status engine_kv_store(struct engine *en, const struct kv_layout *layout,
+                            const uint32_t *n_frames, const uint32_t *n_host, struct kv_store **out,
+                            struct err *e)
 {
-    enum status st = en->device->backend_new(en->model, false, arena, layout, limits, out, e);
+    return en->device->kv_new(en->model, layout, n_frames, n_host, out, e);
+}
+
+enum status engine_backend(struct engine *en, struct kv_store *kv, const struct kv_layout *layout,
+                           struct backend_limits limits, struct backend **out, struct err *e)
+{
+    enum status st = en->device->backend_new(en->model, false, kv, layout, limits, out, e);
     en->info.device = en->model->info;
     return st;
 }
@@ -275,9 +281,8 @@ enum status engine_backend(struct engine *en, struct kv_arena *arena,
 static enum status plan_backend(struct engine *en, struct backend_limits limits,
                                 struct engine_needs *out, struct err *e)
 {
-    struct kv_arena none = {.n_groups = out->layout.n_groups};
     struct backend *be;
-    enum status st = engine_backend(en, &none, &out->layout, limits, &be, e);
+    enum status st = engine_backend(en, NULL, &out->layout, limits, &be, e);
     if (st == OK)
         be->ops->close(be);
     return st;

@@ -50,10 +50,13 @@ void engine_digest(const struct engine *en, uint8_t digest[32]);
 /* With quantised KV: measures what the types cost this model against f16 on a built-in text (about a second
  * at most), logs it in one line, and warns when it is much. Never refuses. */
 void engine_kv_gate(struct engine *en, const struct kv_layout *layout);
-/* The device's backend over an arena; limits bound every later batch and size all scratch. */
-enum status engine_backend(struct engine *en, struct kv_arena *arena,
-                           const struct kv_layout *layout, struct backend_limits limits,
-                           struct backend **out, struct err *e);
+/* Memory on the device for KV blocks; n_host NULL: none. */
+enum status engine_kv_store(struct engine *en, const struct kv_layout *layout,
+                            const uint32_t *n_frames, const uint32_t *n_host, struct kv_store **out,
+                            struct err *e);
+/* The device's backend over such memory; limits bound every later batch and size all scratch. */
+enum status engine_backend(struct engine *en, struct kv_store *kv, const struct kv_layout *layout,
+                           struct backend_limits limits, struct backend **out, struct err *e);
 
 /* What serving a model would take, from the file's metadata: no weight is read. */
 struct engine_needs {

@@ -41,7 +41,7 @@ static const char text[] =
 /* One of the two types. */
 struct side {
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct kv_store *kv;
     struct backend *be;
     struct batch b;
     float *logits; /* owns [CHUNK][n_vocab] */
@@ -63,9 +63,9 @@ static enum status side_open(struct side *s, struct device_model *m, struct err 
     struct backend_limits limits = {.max_rows = CHUNK, .max_spans = 1, .max_outs = CHUNK};
     for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
         n_frames[g] = n;
-    enum status st = kv_arena_init(&s->arena, &s->layout, n_frames, NULL, e);
+    enum status st = m->device->kv_new(m, &s->layout, n_frames, NULL, &s->kv, e);
     if (st == OK)
-        st = m->device->backend_new(m, true, &s->arena, &s->layout, limits, &s->be, e);
+        st = m->device->backend_new(m, true, s->kv, &s->layout, limits, &s->be, e);
     if (st != OK)
         return st;
     batch_init(&s->b, CHUNK, 1, CHUNK);
@@ -78,13 +78,14 @@ static void side_close(struct side *s)
     if (s->be)
         s->be->ops->close(s->be);
     batch_release(&s->b);
-    kv_arena_release(&s->arena);
+    kv_store_close(s->kv);
     mem_free(s->logits);
 }
 
 static enum status side_step(struct side *s, const struct gate *g, uint32_t pos, struct err *e)
 {
     struct batch *b = &s->b, *done;
+    uint64_t ticket;
     batch_clear(b);
     b->n_rows = g->n_rows;
     b->n_spans = 1;
@@ -95,8 +96,8 @@ static enum status side_step(struct side *s, const struct gate *g, uint32_t pos,
     for (uint32_t i = 0; i < g->n_rows; i++)
         b->out[b->n_outs++] =
             (struct batch_out){.row = i, .logits = s->logits + (size_t)i * g->n_vocab};
-    enum status st = s->be->ops->submit(s->be, b, e);
-    return st == OK ? s->be->ops->collect(s->be, &done, e) : st;
+    enum status st = s->be->ops->submit(s->be, b, &ticket, e);
+    return st == OK ? s->be->ops->collect(s->be, ticket, &done, e) : st;
 }
 
 static uint32_t likeliest(const float *x, uint32_t n)

@@ -142,6 +142,7 @@ static struct disk_job make_job(const struct kv_disk *d, enum disk_job_kind kind
                            .key = b->key,
                            .parent = b->parent,
                            .bytes = b->bytes,
+                           .frame = b->frame,
                            .id = b->id};
     CHECK(b->group < d->o.layout->n_groups);
     memcpy(job.tokens, b->tokens, d->o.layout->n_slots * sizeof(*job.tokens));

@@ -27,12 +27,14 @@
 #include "base/status.h"
 #include "kvpool/cache.h"
 #include "kvpool/layout.h"
+#include "kvpool/store.h"
 
 struct kv_disk;
 struct kv_named;
 
 struct kv_disk_options {
     const struct kv_layout *layout; /* borrows */
+    struct kv_store *store; /* borrows: what gets write to */
     uint8_t model_digest[32];
     const char *path; /* prefix.disk.path */
     uint64_t max_bytes; /* prefix.disk.bytes; room for one block of each group at least */
@@ -51,9 +53,10 @@ struct kv_disk_block {
     uint32_t group;
     struct kv_key key, parent;
     const int32_t *tokens; /* [n_slots], copied */
-    /* [block_bytes] of the group; put reads it, get writes it (only when the answer is ok).
-     * Borrowed until the answer, and not to change until then. */
-    uint8_t *bytes;
+    uint8_t
+        *bytes; /* put: [block_bytes] of the group; borrowed until the answer, and not to change */
+    uint32_t
+        frame; /* get: where the block goes, only when the answer is ok; the get's until then */
     uint64_t id; /* the caller's, handed back */
 };
 

@@ -162,6 +162,7 @@ static bool get(struct kv_disk *d, const struct disk_job *job, const char *name,
                 struct kv_ticket *ticket)
 {
     size_t n = block_bytes(d, job->group);
+    struct err e;
     before_io(d);
     uint64_t t0_ns = clock_ns();
     enum reading reading = read_block_file(d, name, DISK_HEAD_BYTES + n);
@@ -173,7 +174,8 @@ static bool get(struct kv_disk *d, const struct disk_job *job, const char *name,
     }
     if (reading != READING_OK || !kv_ticket_hold(ticket))
         return false;
-    memcpy(job->bytes, d->buffer + DISK_HEAD_BYTES, n);
+    if (kv_store_write(d->o.store, job->group, job->frame, d->buffer + DISK_HEAD_BYTES, &e) != OK)
+        return false;
     kv_measure(&d->shared->read_ns_byte, t0_ns, n);
     return true;
 }

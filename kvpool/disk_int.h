@@ -67,7 +67,8 @@ struct disk_job {
     uint64_t n_bytes; /* DROP: that the file took */
     struct kv_key key, parent;
     int32_t tokens[DISK_MAX_SLOTS];
-    uint8_t *bytes;
+    uint8_t *bytes; /* PUT */
+    uint32_t frame; /* GET */
     uint64_t id;
 };
 

@@ -101,7 +101,7 @@ static bool get_some(struct kv_fetch *f, const struct kv_shelf *k, const struct 
                                       .key = f->key,
                                       .parent = f->parent,
                                       .tokens = own(c, tokens, i),
-                                      .bytes = kv_block_ptr(k->arena, g, s->t[g].phys[i]),
+                                      .frame = s->t[g].phys[i],
                                       .id = f->id};
             if (kv_disk_room(k->disk) == 0)
                 return true;
@@ -160,8 +160,7 @@ void kv_fetch_done(struct kv_fetch *f, const struct kv_disk_done *done)
 
 struct kv_saver {
     struct kv_shelf k;
-    const struct kv_layout *layout; /* borrows */
-    uint8_t *buffers; /* owns [n][n_bytes] */
+    uint8_t *buffers; /* owns (unstage) [n][n_bytes] */
     size_t n_bytes;
     uint32_t n, n_free;
     uint32_t *free; /* owns [n]: stack */
@@ -171,7 +170,7 @@ enum status kv_saver_new(const struct kv_shelf *k, const struct kv_layout *layou
                          uint32_t n_buffers, struct kv_saver **out, struct err *e)
 {
     struct kv_saver *sv = mem_zalloc(sizeof(*sv));
-    *sv = (struct kv_saver){.k = *k, .layout = layout, .n = n_buffers, .n_free = n_buffers};
+    *sv = (struct kv_saver){.k = *k, .n = n_buffers, .n_free = n_buffers};
     for (uint32_t g = 0; g < layout->n_groups; g++) {
         size_t n = layout->group[g].block_bytes;
         sv->n_bytes = n > sv->n_bytes ? n : sv->n_bytes;
@@ -179,7 +178,7 @@ enum status kv_saver_new(const struct kv_shelf *k, const struct kv_layout *layou
     sv->free = mem_alloc(mem_mul(n_buffers, sizeof(*sv->free)));
     for (uint32_t i = 0; i < n_buffers; i++)
         sv->free[i] = i;
-    sv->buffers = mem_aligned(64, mem_mul(n_buffers, sv->n_bytes));
+    sv->buffers = k->store->ops->stage(k->store, mem_mul(n_buffers, sv->n_bytes));
     if (!sv->buffers) {
         enum status status = err_set(e, ERR_NO_MEMORY, "no memory for %u blocks of %zu bytes",
                                      n_buffers, sv->n_bytes);
@@ -194,7 +193,7 @@ void kv_saver_free(struct kv_saver *sv)
 {
     if (!sv)
         return;
-    mem_free(sv->buffers);
+    sv->k.store->ops->unstage(sv->k.store, sv->buffers);
     mem_free(sv->free);
     mem_free(sv);
 }
@@ -210,11 +209,11 @@ static uint32_t frame_of(const struct kv_cache *c, uint32_t group, uint32_t bloc
 static bool save_block(struct kv_saver *sv, const struct kv_disk_block *what, uint32_t frame)
 {
     struct kv_disk_block b = *what;
+    struct err e;
     uint32_t buffer = sv->free[sv->n_free - 1];
     b.bytes = sv->buffers + buffer * sv->n_bytes;
-    memcpy(b.bytes, kv_block_ptr(sv->k.arena, b.group, frame),
-           sv->layout->group[b.group].block_bytes);
-    if (!kv_disk_put(sv->k.disk, &b))
+    if (kv_store_read(sv->k.store, b.group, frame, b.bytes, &e) != OK ||
+        !kv_disk_put(sv->k.disk, &b))
         return false;
     sv->n_free--;
     return true;

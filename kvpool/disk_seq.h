@@ -22,9 +22,9 @@
 #ifndef KVPOOL_DISK_SEQ_H
 #define KVPOOL_DISK_SEQ_H
 
-#include "kvpool/arena.h"
 #include "kvpool/cache.h"
 #include "kvpool/disk.h"
+#include "kvpool/store.h"
 
 /* Keys of the full blocks of tokens[0, n_tokens): keys[n_tokens / n_slots]. For pins and named
  * prefixes. */
@@ -35,7 +35,7 @@ uint32_t kv_chain_keys(const struct kv_cache *c, struct kv_key root, const int32
 struct kv_shelf {
     struct kv_disk *disk;
     struct kv_cache *cache;
-    const struct kv_arena *arena;
+    struct kv_store *store;
 };
 
 /* ---- fetching ---- */
@@ -89,7 +89,7 @@ enum status kv_saver_new(const struct kv_shelf *k, const struct kv_layout *layou
 void kv_saver_free(struct kv_saver *sv); /* after kv_disk_stop; NULL is fine */
 /* Copies up to n_max blocks of the chain of tokens[0, n_tokens) that are in frames and not on the
  * disk, from at->next on, and queues their puts. Returns how many; at->next * n_slots + n_slots >
- * n_tokens: all that can be saved was. Each takes a memcpy of its size here. */
+ * n_tokens: all that can be saved was. Each is read out of its frame here. */
 uint32_t kv_save_some(struct kv_saver *sv, struct kv_save *at, struct kv_key root,
                       const int32_t *tokens, uint32_t n_tokens, uint32_t n_max);
 /* Every answer of a put comes here. */

@@ -36,7 +36,7 @@ struct kv_tier {
     uint64_t group_at[KV_MAX_GROUPS]; /* offset of the group's slot 0 in the file */
     size_t stride[KV_MAX_GROUPS]; /* bytes a slot takes in the file */
     uint64_t n_file_bytes;
-    uint8_t *bounce; /* owns: largest stride, KV_TIER_ALIGN-aligned; the file's thread only */
+    uint8_t *bounce; /* owns (unstage): largest stride; the file's thread only */
     size_t n_bounce_bytes;
     struct shared *shared; /* owns */
     struct kv_tier_stats stats; /* owner only; counters */
@@ -58,13 +58,15 @@ static bool run_ram(void *arg, const void *job_, struct kv_ticket *ticket)
 {
     struct kv_tier *t = arg;
     const struct kv_job *job = job_;
-    const struct kv_arena_group *g = &t->o.arena->group[job->group];
+    const struct kv_arena_group *g = &t->o.store->arena.group[job->group];
+    uint32_t slot = g->n_frames + job->slot;
+    struct err e;
     if (take_one(&t->shared->n_fail) || !kv_ticket_hold(ticket))
         return false;
-    uint8_t *frame = kv_block_ptr(t->o.arena, job->group, job->frame);
-    uint8_t *slot = kv_block_ptr(t->o.arena, job->group, g->n_frames + job->slot);
     uint64_t t0_ns = clock_ns();
-    memcpy(job->load ? frame : slot, job->load ? slot : frame, g->block_bytes);
+    if (kv_store_copy(t->o.store, job->group, job->load ? slot : job->frame,
+                      job->load ? job->frame : slot, &e) != OK)
+        return false;
     kv_measure(&t->shared->ram_ns_byte, t0_ns, g->block_bytes);
     return true;
 }
@@ -80,10 +82,12 @@ static uint64_t slot_at(const struct kv_tier *t, uint32_t group, uint32_t file_s
 static bool spill(struct kv_tier *t, const struct kv_job *job, uint64_t at,
                   struct kv_ticket *ticket)
 {
+    struct err e;
     if (!kv_ticket_hold(ticket))
         return false;
-    size_t n_bytes = t->o.arena->group[job->group].block_bytes;
-    memcpy(t->bounce, kv_block_ptr(t->o.arena, job->group, job->frame), n_bytes);
+    size_t n_bytes = t->o.store->arena.group[job->group].block_bytes;
+    if (kv_store_read(t->o.store, job->group, job->frame, t->bounce, &e) != OK)
+        return false;
     kv_ticket_let_go(ticket);
     if (t->o.before_io)
         t->o.before_io(t->o.before_io_arg);
@@ -96,13 +100,15 @@ static bool spill(struct kv_tier *t, const struct kv_job *job, uint64_t at,
 
 static bool load(struct kv_tier *t, const struct kv_job *job, uint64_t at, struct kv_ticket *ticket)
 {
-    size_t n_bytes = t->o.arena->group[job->group].block_bytes;
+    struct err e;
+    size_t n_bytes = t->o.store->arena.group[job->group].block_bytes;
     if (t->o.before_io)
         t->o.before_io(t->o.before_io_arg);
     uint64_t t0_ns = clock_ns();
     if (!kv_file_read(t->fd, t->bounce, t->stride[job->group], at) || !kv_ticket_hold(ticket))
         return false;
-    memcpy(kv_block_ptr(t->o.arena, job->group, job->frame), t->bounce, n_bytes);
+    if (kv_store_write(t->o.store, job->group, job->frame, t->bounce, &e) != OK)
+        return false;
     kv_measure(&t->shared->file_read_ns_byte, t0_ns, n_bytes);
     return true;
 }
@@ -113,7 +119,7 @@ static bool run_file(void *arg, const void *job_, struct kv_ticket *ticket)
     const struct kv_job *job = job_;
     if (take_one(&t->shared->n_fail))
         return false;
-    uint64_t at = slot_at(t, job->group, job->slot - t->o.arena->group[job->group].n_host);
+    uint64_t at = slot_at(t, job->group, job->slot - t->o.store->arena.group[job->group].n_host);
     return job->load ? load(t, job, at, ticket) : spill(t, job, at, ticket);
 }
 
@@ -214,12 +220,10 @@ static enum status open_file(struct kv_tier *t, struct err *e)
     if (!size_file(t->fd, t->n_file_bytes))
         return refuse_size(t, e);
     open_for_staging(t);
-    t->bounce = mem_aligned(KV_TIER_ALIGN, t->n_bounce_bytes);
-    if (!t->bounce)
-        return err_set(e, ERR_NO_MEMORY, "no memory for a copy buffer of %zu bytes",
-                       t->n_bounce_bytes);
-    memset(t->bounce, 0, t->n_bounce_bytes);
-    return OK;
+    t->bounce = t->o.store->ops->stage(t->o.store, t->n_bounce_bytes);
+    return t->bounce ? OK
+                     : err_set(e, ERR_NO_MEMORY, "no memory for a copy buffer of %zu bytes",
+                               t->n_bounce_bytes);
 }
 
 enum status kv_tier_open(const struct kv_tier_options *o, struct kv_tier **out, struct err *e)
@@ -272,7 +276,7 @@ void kv_tier_close(struct kv_tier *t)
         close(t->read_fd);
     if (t->fd >= 0)
         close(t->fd);
-    mem_free(t->bounce);
+    t->o.store->ops->unstage(t->o.store, t->bounce);
     mem_free(t->shared);
     mem_free((char *)t->o.path);
     mem_free(t);
@@ -290,7 +294,7 @@ uint32_t kv_tier_room(const struct kv_tier *t)
 bool kv_tier_push(struct kv_tier *t, const struct kv_job *job)
 {
     CHECK(job->group < t->o.layout->n_groups);
-    const struct kv_arena_group *g = &t->o.arena->group[job->group];
+    const struct kv_arena_group *g = &t->o.store->arena.group[job->group];
     CHECKF(job->frame < g->n_frames && job->slot < g->n_host + t->o.n_file[job->group],
            "job %llu: frame %u, slot %u of group %u", (unsigned long long)job->id, job->frame,
            job->slot, job->group);

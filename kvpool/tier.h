@@ -1,9 +1,9 @@
-/* The tiers' bytes and the threads that move them: RAM slots inside the arena's mapping and slots
+/* The tiers and the threads that have bytes moved between them: RAM slots beside the frames and slots
  * of the spill file (never linked into a folder, so gone at exit and kill -9), behind
  * kvpool/cache.h's jobs.
  *
  * The engine thread pushes struct kv_job into a bounded queue and pops answers. Two threads do the
- * work, so that a disk that hangs does not hold up copies within RAM: one memcpys, the other reads
+ * work, so that a disk that hangs does not hold up copies within RAM: one has the device copy blocks, the other reads
  * and writes the file (O_DIRECT where the file system takes it, so that the page cache does not
  * grow beside the arena; only what kv_tier_read stages again and again goes through it). Every job that was pushed is answered exactly once. A job slower than its
  * deadline is answered as failed; its frame and its slot may be reused at once: frames are touched
@@ -17,13 +17,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kvpool/arena.h"
 #include "kvpool/cache.h"
+#include "kvpool/store.h"
 
 struct kv_tier;
 
 struct kv_tier_options {
-    struct kv_arena *arena; /* borrows */
+    struct kv_store *store; /* borrows */
     const struct kv_layout *layout; /* borrows */
     const char *path; /* kv.spill.path: a folder; "" or NULL none */
     uint32_t n_file[KV_MAX_GROUPS]; /* slots of the file, 0 in all groups without a path */
@@ -42,7 +42,7 @@ struct kv_done {
     bool ok;
 };
 
-enum { KV_TIER_ALIGN = 4096 };
+enum { KV_TIER_ALIGN = KV_STAGE_ALIGN };
 /* What a block takes in the spill file. */
 static inline size_t kv_tier_slot_bytes(size_t block_bytes)
 {

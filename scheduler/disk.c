@@ -22,7 +22,7 @@ enum status disk_init(struct sched *s, struct err *e)
     struct sched_disk *d = &s->disk;
     if (!s->memory.disk)
         return OK;
-    d->shelf = (struct kv_shelf){s->memory.disk, s->kv, s->memory.arena};
+    d->shelf = (struct kv_shelf){s->memory.disk, s->kv, s->memory.store};
     return kv_saver_new(&d->shelf, &s->layout, SCHED_SAVE_BUFFERS, &d->saver, e);
 }
 

@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "engine/backend.h"
 #include "engine/text/text.h"
-#include "kvpool/arena.h"
 #include "kvpool/cache.h"
 #include "kvpool/disk.h"
+#include "kvpool/store.h"
 #include "kvpool/tier.h"
 #include "scheduler/request.h"
 
@@ -60,7 +60,7 @@ struct sched_tier_ops {
 /* The memory that the scheduler hands out. */
 struct sched_memory {
     const struct kv_layout *layout; /* borrows */
-    const struct kv_arena *arena; /* borrows: its frames and RAM slots are counted, never touched */
+    const struct kv_arena *arena; /* borrows: frames and RAM slots */
     uint32_t n_file[KV_MAX_GROUPS]; /* slots of the spill file */
     const struct sched_tier_ops *tier_ops; /* NULL: no tier; then there are no slots */
     void *tier; /* first argument of tier_ops */
@@ -69,6 +69,7 @@ struct sched_memory {
     uint32_t key_bits; /* 0: all 128; tests cut prefix keys to force collisions */
     uint64_t secret[2]; /* of the prefix keys */
     struct kv_disk *disk; /* borrows; NULL: no disk prefix cache */
+    struct kv_store *store; /* borrows; with a disk: where the blocks are */
     struct kv_domain domain; /* all but the salt, which each request brings */
 };
 

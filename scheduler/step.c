@@ -53,13 +53,14 @@ static enum status run_step(struct sched *s, struct err *e)
 {
     const struct backend_ops *ops = s->be->ops;
     enum status st = OK;
+    uint64_t ticket = 0;
     for (uint32_t i = 0; i < s->n_copies && st == OK; i++)
         st = ops->copy_block(s->be, s->copy[i].group, s->copy[i].src, s->copy[i].dst, e);
     if (st == OK)
-        st = ops->submit(s->be, &s->batch, e);
+        st = ops->submit(s->be, &s->batch, &ticket, e);
     struct batch *done = NULL;
     if (st == OK)
-        st = ops->collect(s->be, &done, e);
+        st = ops->collect(s->be, ticket, &done, e);
     CHECK(st != OK || done == &s->batch);
     return st;
 }

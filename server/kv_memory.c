@@ -43,9 +43,11 @@ static void wake(void *arg)
     sched_wake(m->sched); /* copies come from a scheduler only */
 }
 
-static enum status open_arena(struct kv_memory *m, const struct settings *set, struct err *e)
+static enum status open_store(struct kv_memory *m, struct engine *en, const struct settings *set,
+                              struct err *e)
 {
-    enum status status = kv_arena_init(&m->arena, &m->layout, m->plan.n_frames, m->plan.n_host, e);
+    enum status status =
+        engine_kv_store(en, &m->layout, m->plan.n_frames, m->plan.n_host, &m->store, e);
     if (status)
         err_prefix(e, "kv.bytes %" PRIu64 ", kv.host_bytes %" PRIu64, set->kv_bytes,
                    set->kv_host_bytes);
@@ -54,7 +56,7 @@ static enum status open_arena(struct kv_memory *m, const struct settings *set, s
 
 static enum status open_tier(struct kv_memory *m, const struct settings *set, struct err *e)
 {
-    struct kv_tier_options o = {.arena = &m->arena,
+    struct kv_tier_options o = {.store = m->store,
                                 .layout = &m->layout,
                                 .path = set->kv_spill_path,
                                 .max_jobs = MAX_JOBS,
@@ -80,6 +82,7 @@ static enum status open_disk(struct kv_memory *m, const struct engine *en,
                              const struct settings *set, struct err *e)
 {
     struct kv_disk_options o = {.layout = &m->layout,
+                                .store = m->store,
                                 .path = set->prefix_disk_path,
                                 .max_bytes = set->prefix_disk_bytes,
                                 .max_jobs = MAX_JOBS,
@@ -162,7 +165,7 @@ enum status kv_memory_open(struct kv_memory *m, struct engine *en, const struct 
         log_warn("the KV blocks hold %u tokens: requests may use that many, not the model's %u",
                  m->plan.max_context, wanted_context);
     if (!status)
-        status = open_arena(m, set, e);
+        status = open_store(m, en, set, e);
     if (!status)
         status = open_tier(m, set, e);
     if (status)
@@ -177,7 +180,8 @@ enum status kv_memory_for_sched(struct kv_memory *m, const struct settings *set,
                                 struct sched_memory *out, struct err *e)
 {
     *out = (struct sched_memory){.layout = &m->layout,
-                                 .arena = &m->arena,
+                                 .arena = &m->store->arena,
+                                 .store = m->store,
                                  .tier_ops = m->tier ? &tier_ops : NULL,
                                  .tier = m->tier,
                                  .max_jobs = m->tier ? MAX_JOBS : 0,
@@ -209,5 +213,6 @@ void kv_memory_close(struct kv_memory *m)
     kv_named_close(m->named);
     m->disk = NULL;
     m->named = NULL;
-    kv_arena_release(&m->arena);
+    kv_store_close(m->store);
+    m->store = NULL;
 }

@@ -5,10 +5,10 @@
 #define SERVER_KV_MEMORY_H
 
 #include "engine/engine.h"
-#include "kvpool/arena.h"
 #include "kvpool/disk.h"
 #include "kvpool/layout.h"
 #include "kvpool/named.h"
+#include "kvpool/store.h"
 #include "kvpool/tier.h"
 #include "scheduler/scheduler.h"
 #include "kvpool/sizing.h"
@@ -18,7 +18,7 @@ struct settings;
 struct kv_memory {
     struct kv_layout layout;
     struct kv_plan plan;
-    struct kv_arena arena; /* owns */
+    struct kv_store *store; /* owns */
     struct kv_tier *tier; /* owns; NULL: no tier */
     struct kv_named *named; /* owns */
     struct kv_disk *disk; /* owns; NULL: no disk prefix cache */

@@ -160,7 +160,7 @@ static void print_banner(const struct app *a)
     printf("  %-7s %s\n", info->device.name, info->device.text);
     printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->service->kv.plan.n_blocks,
            a->service->kv.layout.n_slots, kv_types,
-           (double)a->service->kv.arena.n_bytes / (1 << 30), a->service->kv.plan.why);
+           (double)a->service->kv.store->arena.n_bytes / (1 << 30), a->service->kv.plan.why);
     printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
            "not given\n",
            (long long)set->sched_max_running, (long long)set->sched_max_queued,
@@ -266,7 +266,7 @@ static void size_ledger(struct app *a)
 {
     const struct service *v = a->service;
     uint64_t fixed =
-        v->info->device.weight_bytes + v->info->device.scratch_bytes + v->kv.arena.n_bytes;
+        v->info->device.weight_bytes + v->info->device.scratch_bytes + v->kv.store->arena.n_bytes;
     uint64_t memory = budget_within_limits(a->memory_bytes, fixed);
     ledger_set_total(a->ledger, budget_bytes(a->set, memory, fixed));
 }

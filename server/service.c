@@ -111,7 +111,7 @@ static enum status open_sched(struct service *v, struct tenants *tenants, struct
     };
     struct sched_memory memory;
     enum status status =
-        engine_backend(v->engine, &v->kv.arena, &v->kv.layout, rows, &v->backend, e);
+        engine_backend(v->engine, v->kv.store, &v->kv.layout, rows, &v->backend, e);
     if (!status)
         status = kv_memory_for_sched(&v->kv, set, &memory, e);
     if (status)
@@ -170,7 +170,7 @@ void service_describe(const struct service *v, const char *version, struct metri
     metrics_set(metrics, METRIC_CACHE_CONFIG_INFO, labels, 1);
     metrics_set(metrics, METRIC_MEMORY, "weights", (double)info->device.weight_bytes);
     metrics_set(metrics, METRIC_MEMORY, "scratch", (double)info->device.scratch_bytes);
-    metrics_set(metrics, METRIC_MEMORY, "kv", (double)v->kv.arena.n_bytes);
+    metrics_set(metrics, METRIC_MEMORY, "kv", (double)v->kv.store->arena.n_bytes);
 }
 
 /* ---- the end ---- */

@@ -2,6 +2,7 @@
  *
  * Row maps and tiles are made once a step (cpu_attend_begin); a tile is a run of consecutive rows of one
  * sequence that share every key and value that is loaded. Engine thread, workers inside. */
+#include "engine/cpu/cpu_kv.h"
 #include "engine/cpu/cpu_step.h"
 
 #include <math.h>
@@ -84,7 +85,7 @@ static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
     uint32_t pos = be->row_pos[row];
     uint32_t group = kv->layer_group[be->layer];
     uint8_t *block =
-        kv_block_ptr(be->base.arena, group, be->row_span[row]->table[group][pos / kv->n_slots]);
+        kv_block_ptr(be->base.kv, group, be->row_span[row]->table[group][pos / kv->n_slots]);
     for (uint32_t i = 0; i < h->n_kv_heads; i++) {
         uint8_t *unit = block + kv_unit_offset(kv, be->layer, i);
         if (!be->k->kv_store(kv, group, unit, pos % kv->n_slots, k + (size_t)i * h->head_dim,
@@ -152,11 +153,11 @@ static void attention_item(void *ctx, uint32_t item, uint32_t worker)
     uint32_t width = group * h->head_dim, column = head * width;
     const struct kv_layout *kv = &be->base.layout;
     uint32_t kv_group = kv->layer_group[be->layer];
-    const struct kv_arena_group *blocks = &be->base.arena->group[kv_group];
     struct attend a = {.layout = kv,
                        .kv = &kv->group[kv_group],
-                       .unit = blocks->base + kv_unit_offset(kv, be->layer, head),
-                       .block_bytes = blocks->block_bytes,
+                       .unit = kv_block_ptr(be->base.kv, kv_group, 0) +
+                               kv_unit_offset(kv, be->layer, head),
+                       .block_bytes = kv->group[kv_group].block_bytes,
                        .table = t->span->table[kv_group],
                        .group = group,
                        .pos0 = t->pos0,

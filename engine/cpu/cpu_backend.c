@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/cpu/cpu_kv.h"
 #include "engine/cpu/cpu_step.h"
 #include "engine/forward.h"
 
@@ -13,10 +14,11 @@ static uint32_t pad32(uint32_t n)
     return (n + PACK_BLOCK - 1) / PACK_BLOCK * PACK_BLOCK;
 }
 
-static enum status cpu_submit(struct backend *base, struct batch *b, struct err *e)
+static enum status cpu_submit(struct backend *base, struct batch *b, uint64_t *ticket,
+                              struct err *e)
 {
     struct cpu_backend *be = (struct cpu_backend *)base;
-    CHECK(be->submitted == NULL);
+    CHECK(be->n_flight < BACKEND_MAX_FLIGHT);
     CHECKF(b->n_rows <= base->limits.max_rows && b->n_outs <= base->limits.max_outs &&
                b->n_spans <= base->limits.max_spans,
            "batch of %u rows, %u spans, %u outputs", b->n_rows, b->n_spans, b->n_outs);
@@ -26,16 +28,22 @@ static enum status cpu_submit(struct backend *base, struct batch *b, struct err 
         forward_step(&cpu_forward_ops, be, &be->m->h, b->n_outs);
         cpu_attend_end(be);
     }
-    be->submitted = b;
+    be->flight[be->n_flight++] = b;
+    *ticket = be->n_collected + be->n_flight;
     return OK;
 }
 
-static enum status cpu_collect(struct backend *base, struct batch **b, struct err *e)
+static enum status cpu_collect(struct backend *base, uint64_t ticket, struct batch **b,
+                               struct err *e)
 {
     struct cpu_backend *be = (struct cpu_backend *)base;
     (void)e;
-    *b = be->submitted;
-    be->submitted = NULL;
+    CHECKF(be->n_flight > 0 && ticket == be->n_collected + 1, "ticket %llu is not the oldest",
+           (unsigned long long)ticket);
+    *b = be->flight[0];
+    be->flight[0] = be->flight[1];
+    be->n_flight--;
+    be->n_collected++;
     return OK;
 }
 
@@ -43,11 +51,11 @@ static enum status cpu_copy_block(struct backend *base, uint32_t group, uint32_t
                                   struct err *e)
 {
     (void)e;
-    CHECK(group < base->arena->n_groups);
-    const struct kv_arena_group *g = &base->arena->group[group];
+    CHECK(group < base->kv->arena.n_groups);
+    const struct kv_arena_group *g = &base->kv->arena.group[group];
     CHECK(src < g->n_frames + g->n_host && dst < g->n_frames);
     if (src != dst)
-        memcpy(kv_block_ptr(base->arena, group, dst), kv_block_ptr(base->arena, group, src),
+        memcpy(kv_block_ptr(base->kv, group, dst), kv_block_ptr(base->kv, group, src),
                g->block_bytes);
     return OK;
 }
@@ -155,7 +163,7 @@ static void init_scratch(struct cpu_backend *be)
 }
 
 enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, struct pool *pool,
-                            int activations, struct kv_arena *arena, const struct kv_layout *layout,
+                            int activations, struct kv_store *kv, const struct kv_layout *layout,
                             struct backend_limits limits, struct backend **out, struct err *e)
 {
     const struct hparams *h = &m->h;
@@ -167,11 +175,8 @@ enum status cpu_backend_new(const struct cpu_model *m, const struct kernels *k, 
                        "sched.max_batch_tokens %u times %u KV heads is above %d items of work",
                        limits.max_rows, h->n_kv_heads, POOL_MAX_ITEMS);
     struct cpu_backend *be = mem_zalloc(sizeof *be);
-    be->base = (struct backend){.ops = &cpu_ops,
-                                .layout = *layout,
-                                .arena = arena,
-                                .limits = limits,
-                                .n_vocab = h->n_vocab};
+    be->base = (struct backend){
+        .ops = &cpu_ops, .layout = *layout, .kv = kv, .limits = limits, .n_vocab = h->n_vocab};
     be->m = m;
     be->k = k;
     be->pool = pool;

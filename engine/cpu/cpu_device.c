@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_kv.h"
 #include "engine/cpu/levels.h"
 #include "engine/kv_shape.h"
 
@@ -100,14 +101,22 @@ static void cpu_each(struct device_model *base, device_fn *fn, void *ctx, uint32
     pool_run(((struct cpu_device_model *)base)->pool, fn, ctx, n);
 }
 
-static enum status cpu_backend(struct device_model *base, bool fine, struct kv_arena *arena,
+static enum status new_kv(struct device_model *base, const struct kv_layout *layout,
+                          const uint32_t *n_frames, const uint32_t *n_host, struct kv_store **out,
+                          struct err *e)
+{
+    (void)base;
+    return cpu_kv_new(layout, n_frames, n_host, out, e);
+}
+
+static enum status cpu_backend(struct device_model *base, bool fine, struct kv_store *kv,
                                const struct kv_layout *layout, struct backend_limits limits,
                                struct backend **out, struct err *e)
 {
     struct cpu_device_model *m = (struct cpu_device_model *)base;
     uint64_t before = mem_thread_bytes();
     enum status st =
-        cpu_backend_new(m->model, m->kernels, m->pool, fine ? SET_ACT_INT16 : m->activations, arena,
+        cpu_backend_new(m->model, m->kernels, m->pool, fine ? SET_ACT_INT16 : m->activations, kv,
                         layout, limits, out, e);
     m->base.info.scratch_bytes = mem_thread_bytes() - before;
     return st;
@@ -120,4 +129,5 @@ const struct device cpu_device = {.name = "cpu",
                                   .unload = cpu_unload,
                                   .each = cpu_each,
                                   .kv_layout = kv_layout_of_model,
+                                  .kv_new = new_kv,
                                   .backend_new = cpu_backend};

@@ -53,7 +53,7 @@ static uint32_t find_staged(struct cpu_backend *be, struct batch_span *s)
 {
     struct cpu_stage *st = &be->stage;
     const struct kv_layout *kv = &be->base.layout;
-    const struct kv_arena_group *g = &be->base.arena->group[0];
+    const struct kv_arena_group *g = &be->base.kv->arena.group[0];
     uint32_t n_resident = g->n_frames + g->n_host, first = st->n;
     uint32_t end = (s->pos0 + s->n_rows + kv->n_slots - 1) / kv->n_slots;
     for (uint32_t i = attend_first(kv->group[0].window, s->pos0) / kv->n_slots; i < end; i++) {
@@ -124,7 +124,7 @@ void cpu_stage_attend(const struct cpu_backend *be, const struct batch_span *s, 
                       struct attend *a)
 {
     const struct cpu_stage *st = &be->stage;
-    const struct kv_arena_group *g = &be->base.arena->group[0];
+    const struct kv_arena_group *g = &be->base.kv->arena.group[0];
     uint32_t i = (uint32_t)(s - be->b->span);
     if (s->n_staged == 0 || st->span_n[i] == 0 || be->base.layout.layer_group[be->layer] != 0)
         return;

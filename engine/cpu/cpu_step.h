@@ -60,7 +60,9 @@ struct cpu_backend {
     const struct kernels *k;
     struct pool *pool; /* borrows from the engine */
     int activations;
-    struct batch *submitted; /* NULL when nothing is in flight */
+    struct batch *flight[BACKEND_MAX_FLIGHT]; /* done, not collected yet; oldest first */
+    uint32_t n_flight;
+    uint64_t n_collected; /* the ticket of flight[i] is n_collected + i + 1 */
 
     /* widths in floats, rounded up to 32 */
     uint32_t embd_pad, attn_pad, qkv_width, row_floats, vocab_pad;

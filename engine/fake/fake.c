@@ -1,6 +1,6 @@
 /* The fake backend's steps; see fake.h.
  *
- * A slot holds (position, token, chain) with chain_p = mix(chain_{p-1}, token_p). Per layer group a span
+ * A slot holds (position, token, chain) with chain_p = fake_mix(chain_{p-1}, token_p). Per layer group a span
  * reads the slots of all positions that its rows see and checks that they form one chain: from position
  * 0 on in a group without a window, ending in the same tag in every group; at an output the history is
  * hashed again (all of it, or what overflow=sinks leaves) and compared with what was read. */
@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -17,7 +18,7 @@
 #define CHAIN_START 0x9e3779b97f4a7c15ull
 #define NO_POSITION 0xffffffffu
 
-static uint64_t mix(uint64_t a, uint64_t b)
+uint64_t fake_mix(uint64_t a, uint64_t b)
 {
     uint64_t x = a ^ (b + CHAIN_START + (a << 6) + (a >> 2));
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -27,7 +28,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 uint64_t fake_chain_next(uint64_t chain, int32_t token)
 {
-    return mix(chain, (uint32_t)token);
+    return fake_mix(chain, (uint32_t)token);
 }
 
 uint64_t fake_chain(const int32_t *history, uint32_t n)
@@ -40,7 +41,7 @@ uint64_t fake_chain(const int32_t *history, uint32_t n)
 
 static int32_t token_of(uint64_t chain, uint32_t n_vocab)
 {
-    return (int32_t)(mix(chain, 1) % n_vocab);
+    return (int32_t)(fake_mix(chain, 1) % n_vocab);
 }
 
 int32_t fake_next_token(const int32_t *history, uint32_t n, uint32_t n_vocab)
@@ -61,7 +62,7 @@ static bool banned(const struct sample_job *job, int32_t token)
 int32_t fake_chain_token(const struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
     if (job->params->temperature > 0)
-        chain = mix(mix(chain, job->params->seed), job->choice + 1);
+        chain = fake_mix(fake_mix(chain, job->params->seed), job->choice + 1);
     int32_t token = token_of(chain, n_vocab);
     for (uint32_t i = 0; i < n_vocab && banned(job, token); i++)
         token = (int32_t)(((uint32_t)token + 1) % n_vocab);
@@ -75,7 +76,7 @@ int32_t fake_job_token(const struct sample_job *job, uint32_t n_vocab)
 
 float fake_chain_logprob(uint64_t chain, int32_t token)
 {
-    return -(float)(mix(chain, 2 + (uint64_t)token) % 1000) / 100.0f;
+    return -(float)(fake_mix(chain, 2 + (uint64_t)token) % 1000) / 100.0f;
 }
 
 float fake_logprob(const int32_t *history, uint32_t n, int32_t token)
@@ -105,24 +106,13 @@ void fake_wrong(struct fake *f, const char *format, ...)
     va_end(args);
 }
 
-struct fake_slot *fake_block(struct fake *f, uint32_t group, uint32_t phys)
-{
-    return f->slot[group] + (size_t)phys * f->n_slots;
-}
-
-void fake_wipe(struct fake *f, struct fake_slot *block)
-{
-    for (uint32_t i = 0; i < f->n_slots; i++)
-        block[i] = (struct fake_slot){~0ull, 0, NO_POSITION, -1};
-}
-
 static struct fake_slot *slot_at(struct fake *f, const struct batch_span *s, uint32_t group,
                                  uint32_t pos)
 {
     uint32_t phys = s->table[group][pos / f->n_slots];
     if (phys >= f->n_phys[group]) {
         fake_wrong(f, "step %llu, group %u: position %u lies in block %u, there are %u",
-                   (unsigned long long)f->n_steps, group, pos, phys, f->n_phys[group]);
+                   (unsigned long long)f->now, group, pos, phys, f->n_phys[group]);
         phys = 0;
     }
     return fake_block(f, group, phys) + pos % f->n_slots;
@@ -140,14 +130,15 @@ static void write_row(struct fake *f, const struct batch_span *s, uint32_t group
 {
     struct fake_slot *own = slot_at(f, s, group, pos);
     uint32_t phys = s->table[group][pos / f->n_slots];
-    if (own->step == f->n_steps)
+    if (own->step == f->now)
         fake_wrong(f, "step %llu, group %u: two rows write slot %u of block %u",
-                   (unsigned long long)f->n_steps, group, pos % f->n_slots, phys);
-    if (phys >= f->n_frames[group] || fake_tier_writes(f, group, phys))
+                   (unsigned long long)f->now, group, pos % f->n_slots, phys);
+    if (phys >= f->n_frames[group] || fake_tier_writes(f, group, phys) ||
+        fake_store_writes(f, group, phys))
         fake_wrong(f,
                    "step %llu, group %u: position %u is written to block %u, which is no frame "
                    "or being loaded",
-                   (unsigned long long)f->n_steps, group, pos, phys);
+                   (unsigned long long)f->now, group, pos, phys);
     *own = row;
 }
 
@@ -156,7 +147,7 @@ static void write_span(struct fake *f, struct batch_span *s, const int32_t *toke
     uint64_t chain = s->pos0 ? slot_at(f, s, 0, s->pos0 - 1)->chain : CHAIN_START;
     for (uint32_t i = 0; i < s->n_rows; i++) {
         chain = fake_chain_next(chain, token[i]);
-        struct fake_slot row = {chain, f->n_steps, s->pos0 + i, token[i]};
+        struct fake_slot row = {chain, f->now, s->pos0 + i, token[i]};
         for (uint32_t g = 0; g < f->n_groups; g++)
             write_row(f, s, g, s->pos0 + i, row);
         s->finite &= !f->o.kv_finite || f->o.kv_finite(chain);
@@ -170,17 +161,16 @@ static uint64_t read_group(struct fake *f, const struct batch_span *s, uint32_t 
     uint64_t chain = CHAIN_START;
     for (uint32_t p = from; p < end; p++) {
         const struct fake_slot *slot = slot_at(f, s, group, p);
-        chain = p == from && from > 0 ? slot->chain : mix(chain, (uint32_t)slot->token);
-        if (slot->position == p && slot->chain == chain &&
-            (slot->step == f->n_steps) == (p >= s->pos0))
+        chain = p == from && from > 0 ? slot->chain : fake_mix(chain, (uint32_t)slot->token);
+        if (slot->position == p && slot->chain == chain && (slot->step == f->now) == (p >= s->pos0))
             continue;
         fake_wrong(
             f,
             "step %llu, group %u: block %u holds position %d of another history or step %llu "
             "where position %u of span at %u was to be read",
-            (unsigned long long)f->n_steps, group, s->table[group][p / f->n_slots],
-            (int)slot->position, (unsigned long long)slot->step, p, s->pos0);
-        return mix(slot->chain, chain);
+            (unsigned long long)f->now, group, s->table[group][p / f->n_slots], (int)slot->position,
+            (unsigned long long)slot->step, p, s->pos0);
+        return fake_mix(slot->chain, chain);
     }
     return chain;
 }
@@ -195,7 +185,7 @@ static void check_staged(struct fake *f, const struct batch_span *s)
     }
     if (n[0] != s->n_staged || (f->n_groups > 1 && n[1]))
         fake_wrong(f, "step %llu: span at %u says %u blocks of the file, its tables name %u and %u",
-                   (unsigned long long)f->n_steps, s->pos0, s->n_staged, n[0], n[1]);
+                   (unsigned long long)f->now, s->pos0, s->n_staged, n[0], n[1]);
 }
 
 static void read_span(struct fake *f, const struct batch_span *s)
@@ -205,7 +195,7 @@ static void read_span(struct fake *f, const struct batch_span *s)
     for (uint32_t g = 1; g < f->n_groups; g++) {
         if (read_group(f, s, g) != chain)
             fake_wrong(f, "step %llu, group %u: another history than group 0's, span at %u",
-                       (unsigned long long)f->n_steps, g, s->pos0);
+                       (unsigned long long)f->now, g, s->pos0);
     }
 }
 
@@ -250,7 +240,7 @@ static void run_out(struct fake *f, struct batch_out *o, const struct batch_span
     }
     if (chain != chain_left(f, job, pos + 1))
         fake_wrong(f, "step %llu: output at position %u read another history",
-                   (unsigned long long)f->n_steps, pos);
+                   (unsigned long long)f->now, pos);
     if (f->o.logits_finite && !f->o.logits_finite(chain))
         job->token = -1;
     else if (f->o.script)
@@ -276,7 +266,7 @@ static void write_garbage(struct fake *f, const struct batch_span *s)
 {
     for (uint32_t g = 0; g < f->n_groups; g++) {
         for (uint32_t p = s->pos0; p < s->pos0 + s->n_rows; p++)
-            write_row(f, s, g, p, (struct fake_slot){~0ull, f->n_steps, NO_POSITION, -1});
+            write_row(f, s, g, p, (struct fake_slot){~0ull, f->now, NO_POSITION, -1});
     }
 }
 
@@ -309,11 +299,22 @@ static void run_copy(struct fake *f, const struct fake_copy *c)
         fake_block(f, c->group, c->dst)[i] = fake_block(f, c->group, c->src)[i];
 }
 
+static bool is_due(const struct fake *f, uint64_t number)
+{
+    return f->n_copies > 0 && f->copy[0].before <= number;
+}
+
+/* Copies that were submitted before step `number`. */
+static void run_copies(struct fake *f, uint64_t number)
+{
+    while (is_due(f, number)) {
+        run_copy(f, &f->copy[0]);
+        memmove(f->copy, f->copy + 1, --f->n_copies * sizeof(*f->copy));
+    }
+}
+
 static enum status run_step(struct fake *f, struct batch *b, struct err *e)
 {
-    for (uint32_t i = 0; i < f->n_copies; i++)
-        run_copy(f, &f->copy[i]);
-    f->n_copies = 0;
     if (f->n_fail)
         return fail_step(f, b, e);
     uint32_t next_out = 0;
@@ -330,29 +331,70 @@ static enum status run_step(struct fake *f, struct batch *b, struct err *e)
     return OK;
 }
 
-static enum status fake_submit(struct backend *be, struct batch *b, struct err *e)
+/* Everything up to step `number`, in the order of submit. */
+static void run_until(struct fake *f, uint64_t number)
+{
+    fake_enter(f);
+    for (uint32_t i = 0; i < f->n_flight && f->flight[i].number <= number; i++) {
+        struct fake_step *s = &f->flight[i];
+        if (s->ran)
+            continue;
+        run_copies(f, s->number);
+        f->now = s->number;
+        s->status = run_step(f, s->b, &s->e);
+        s->ran = true;
+    }
+    fake_leave(f);
+}
+
+/* A late fake runs what is in flight when it is collected, or somewhat earlier, by chance. */
+static bool runs_now(const struct fake *f, uint64_t number, uint64_t when)
+{
+    return !f->o.runs_late || fake_mix(number, when) % 4 == 0;
+}
+
+static struct fake_step take_oldest(struct fake *f)
+{
+    struct fake_step s = f->flight[0];
+    f->n_flight--;
+    memmove(f->flight, f->flight + 1, f->n_flight * sizeof(*f->flight));
+    return s;
+}
+
+static enum status fake_submit(struct backend *be, struct batch *b, uint64_t *ticket, struct err *e)
 {
     struct fake *f = (struct fake *)be;
-    enum status st = OK;
-    CHECK(!f->in_flight);
-    f->n_steps++;
+    CHECK(f->n_flight < BACKEND_MAX_FLIGHT);
+    uint64_t number = ++f->n_steps;
     check_shape(f, b);
     if (f->watch)
         f->watch(f->watch_arg, b);
-    if (!f->o.runs_late)
-        st = run_step(f, b, e);
-    f->in_flight = st == OK ? b : NULL;
-    return st;
+    f->flight[f->n_flight++] = (struct fake_step){.b = b, .number = number};
+    *ticket = number;
+    if (runs_now(f, number, 0))
+        run_until(f, number);
+    else if (runs_now(f, number, 1))
+        run_until(f, number - 1);
+    if (f->o.runs_late || f->flight[f->n_flight - 1].status == OK)
+        return OK;
+    *e = f->flight[--f->n_flight].e;
+    return e->status;
 }
 
-static enum status fake_collect(struct backend *be, struct batch **b, struct err *e)
+static enum status fake_collect(struct backend *be, uint64_t ticket, struct batch **b,
+                                struct err *e)
 {
     struct fake *f = (struct fake *)be;
     if (f->meanwhile)
         f->meanwhile(f->meanwhile_arg);
-    *b = f->in_flight;
-    f->in_flight = NULL;
-    return *b && f->o.runs_late ? run_step(f, *b, e) : OK;
+    CHECKF(f->n_flight > 0 && ticket == f->flight[0].number, "ticket %llu is not the oldest",
+           (unsigned long long)ticket);
+    run_until(f, runs_now(f, ticket, 2) ? f->n_steps : ticket);
+    struct fake_step s = take_oldest(f);
+    *b = s.b;
+    if (s.status != OK)
+        *e = s.e;
+    return s.status;
 }
 
 static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t src, uint32_t dst,
@@ -362,22 +404,22 @@ static enum status fake_copy_block(struct backend *be, uint32_t group, uint32_t 
     if (group >= f->n_groups || src >= f->n_phys[group] || dst >= f->n_frames[group])
         return err_set(e, ERR_INTERNAL, "copy of block %u to %u of group %u, there are %u frames",
                        src, dst, group, f->n_frames[group < f->n_groups ? group : 0]);
-    const struct fake_copy copy = {group, src, dst};
     CHECK(f->n_copies < f->max_copies);
-    if (f->o.runs_late)
-        f->copy[f->n_copies++] = copy;
-    else
-        run_copy(f, &copy);
+    f->copy[f->n_copies++] = (struct fake_copy){f->n_steps + 1, group, src, dst};
+    if (!f->o.runs_late) {
+        fake_enter(f);
+        run_copies(f, f->n_steps + 1);
+        fake_leave(f);
+    }
     return OK;
 }
 
 static void fake_close(struct backend *be)
 {
     struct fake *f = (struct fake *)be;
-    for (uint32_t g = 0; g < f->n_groups; g++)
-        mem_free(f->in_arena ? NULL : f->slot[g]);
     for (uint32_t i = 0; i < f->o.max_jobs; i++)
-        mem_free(f->job[i].early);
+        mem_free(f->job[i].move.early);
+    fake_memory_free(f);
     mem_free(f->job);
     mem_free(f->done);
     mem_free(f->copy);
@@ -386,34 +428,17 @@ static void fake_close(struct backend *be)
 
 static const struct backend_ops ops = {fake_submit, fake_collect, fake_copy_block, fake_close};
 
-static struct fake_slot *slots_of(const struct fake *f, const struct kv_arena *arena, uint32_t g)
+static void make_queues(struct fake *f)
 {
-    size_t n_bytes = mem_mul(f->n_slots, sizeof(struct fake_slot));
-    if (!f->in_arena)
-        return mem_zalloc(mem_mul(f->n_phys[g], n_bytes));
-    CHECK(arena->group[g].block_bytes == n_bytes && f->o.n_file[g] == 0);
-    return (struct fake_slot *)kv_block_ptr(arena, g, 0);
-}
-
-static void make_memory(struct fake *f, const struct kv_arena *arena)
-{
-    for (uint32_t g = 0; g < f->n_groups; g++) {
-        f->n_frames[g] = arena->group[g].n_frames;
-        f->n_file_first[g] = f->n_frames[g] + arena->group[g].n_host;
-        f->n_phys[g] = f->n_file_first[g] + f->o.n_file[g];
-        f->slot[g] = slots_of(f, arena, g);
-        for (uint32_t i = 0; i < f->n_phys[g]; i++)
-            fake_poison(&f->be, g, i);
-    }
-    f->max_copies = (f->be.limits.max_spans + 1) * KV_MAX_GROUPS;
+    f->max_copies = BACKEND_MAX_FLIGHT * (f->be.limits.max_spans + 1) * KV_MAX_GROUPS;
     f->copy = mem_zalloc(mem_mul(f->max_copies, sizeof(*f->copy)));
     f->job = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->job)));
     f->done = mem_zalloc(mem_mul(f->o.max_jobs, sizeof(*f->done)));
     for (uint32_t i = 0; i < f->o.max_jobs; i++)
-        f->job[i].early = mem_zalloc(mem_mul(f->n_slots, sizeof(*f->job[i].early)));
+        f->job[i].move.early = mem_zalloc(mem_mul(f->n_slots, sizeof(*f->job[i].move.early)));
 }
 
-enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *layout,
+enum status fake_backend_new(const struct kv_arena *arena, const struct kv_layout *layout,
                              struct backend_limits limits, const struct fake_options *o,
                              struct backend **out, struct err *e)
 {
@@ -425,11 +450,11 @@ enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *lay
     f->o = *o;
     f->n_slots = layout->n_slots;
     f->n_groups = layout->n_groups;
-    f->in_arena = arena->map != NULL;
     f->n_steps = o->first_step;
     f->be = (struct backend){
-        .ops = &ops, .layout = *layout, .arena = arena, .limits = limits, .n_vocab = o->n_vocab};
-    make_memory(f, arena);
+        .ops = &ops, .layout = *layout, .kv = &f->store, .limits = limits, .n_vocab = o->n_vocab};
+    fake_memory_new(f, arena);
+    make_queues(f);
     *out = &f->be;
     return OK;
 }
@@ -459,11 +484,18 @@ void fake_fail_reads(struct backend *be, uint32_t n)
     ((struct fake *)be)->n_fail_reads = n;
 }
 
+void fake_fail_moves(struct backend *be, uint32_t n)
+{
+    ((struct fake *)be)->n_fail_moves = n;
+}
+
 void fake_poison(struct backend *be, uint32_t group, uint32_t phys)
 {
     struct fake *f = (struct fake *)be;
     CHECK(group < f->n_groups && phys < f->n_phys[group]);
+    fake_enter(f);
     fake_wipe(f, fake_block(f, group, phys));
+    fake_leave(f);
 }
 
 void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct batch *b), void *arg)

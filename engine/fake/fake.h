@@ -11,8 +11,10 @@
  * It is also the tier (fake_tier_*): it takes copies between frames and slots and ends them when the
  * test says, in any order, well or not. Until a copy has ended its destination holds garbage, and each
  * token slot of the source is read at the start or at the end of the copy, by chance.
- * An arena that has memory holds the slots (FAKE_SLOT_BYTES a token slot), so that blocks can be saved as
- * bytes and come back in another process; then there is no spill file.
+ *
+ * Its slots lie in memory that nobody else may touch: there is no access to it but within the fake's own
+ * calls (fake_kv.c). Its kv_store moves blocks whose size is FAKE_SLOT_BYTES a token slot as bytes, so that
+ * they can be saved and come back in another process; moves take all the freedom that kvpool/store.h gives.
  * Thread: as any backend, plus the test that drives it. */
 #ifndef ENGINE_FAKE_FAKE_H
 #define ENGINE_FAKE_FAKE_H
@@ -37,8 +39,8 @@ struct fake_options {
         n_file[KV_MAX_GROUPS]; /* slots of the spill file; frames and RAM slots are the arena's */
     uint64_t
         first_step; /* number before the first step's: blocks of a run before have lower ones */
-    /* True: a step and its copies of blocks read and write when they are collected, not when they are
-     * submitted. */
+    /* True: a step and its copies of blocks read and write when they are collected, or at any call before, by
+     * chance, not when they are submitted: as late as engine/backend.h lets them. */
     bool runs_late;
     uint32_t max_jobs; /* copies in flight at most; 0 = no tier */
     /* False: a copy ends as soon as it is pushed. True: when fake_tier_finish says so. */
@@ -46,7 +48,8 @@ struct fake_options {
     struct kv_tier_costs tier_costs; /* what fake_tier_costs answers */
 };
 
-enum status fake_backend_new(struct kv_arena *arena, const struct kv_layout *layout,
+/* arena: how many blocks; the memory is the fake's own (be->kv). */
+enum status fake_backend_new(const struct kv_arena *arena, const struct kv_layout *layout,
                              struct backend_limits limits, const struct fake_options *o,
                              struct backend **out, struct err *e);
 /* What the fake returns after history[0..n): for tests' reference runs. Holds for temperature 0 and
@@ -69,6 +72,8 @@ const char *fake_mismatch(const struct backend *be); /* the first one in words, 
 void fake_fail_steps(struct backend *be, uint32_t n);
 /* The next n spans with staged blocks find them unreadable: `lost`, and garbage is in their slots. */
 void fake_fail_reads(struct backend *be, uint32_t n);
+/* The next n moves of the store fail when they are waited for: their destinations stay garbage. */
+void fake_fail_moves(struct backend *be, uint32_t n);
 /* What stands in a free block is never to be read: a test wipes it, later reads are mismatches. */
 void fake_poison(struct backend *be, uint32_t group, uint32_t phys);
 /* Called at the start of each step, for tests that look at the batch. */

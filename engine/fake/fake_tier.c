@@ -45,17 +45,13 @@ bool fake_tier_push(struct backend *be, const struct kv_job *j)
     check_races(f, j);
     struct fake_job *job = &f->job[f->n_jobs++];
     job->job = *j;
-    memcpy(job->early, fake_block(f, j->group, source_of(f, j)), f->n_slots * sizeof(*job->early));
-    fake_wipe(f, fake_block(f, j->group, target_of(f, j)));
+    const struct kv_move m = {.group = j->group, .src = source_of(f, j), .dst = target_of(f, j)};
+    fake_enter(f);
+    fake_move_start(f, &job->move, &m, j->id);
+    fake_leave(f);
     if (!f->o.tier_waits)
         fake_tier_finish(be, f->n_jobs - 1, true);
     return true;
-}
-
-/* Which token slots were read at the start of the copy: a bit each. */
-static uint64_t early_bits(const struct kv_job *j)
-{
-    return fake_chain_next(j->id, (int32_t)j->frame);
 }
 
 void fake_tier_finish(struct backend *be, uint32_t i, bool ok)
@@ -63,15 +59,12 @@ void fake_tier_finish(struct backend *be, uint32_t i, bool ok)
     struct fake *f = (struct fake *)be;
     CHECK(i < f->n_jobs);
     struct fake_job done = f->job[i];
-    const struct kv_job *j = &done.job;
-    struct fake_slot *to = fake_block(f, j->group, target_of(f, j));
-    const struct fake_slot *from = fake_block(f, j->group, source_of(f, j));
-    uint64_t early = early_bits(j);
-    for (uint32_t k = 0; ok && k < f->n_slots; k++)
-        to[k] = early >> k % 64 & 1 ? done.early[k] : from[k];
+    fake_enter(f);
+    fake_move_end(f, &done.move, ok);
+    fake_leave(f);
     memmove(f->job + i, f->job + i + 1, (f->n_jobs - i - 1) * sizeof(*f->job));
     f->job[--f->n_jobs] = done; /* its memory serves the next one */
-    f->done[f->n_done++] = (struct kv_done){*j, ok};
+    f->done[f->n_done++] = (struct kv_done){done.job, ok};
 }
 
 bool fake_tier_pop(struct backend *be, struct kv_done *done)

@@ -60,7 +60,7 @@ static int32_t next_token(const struct sim_world *w, const struct sample_job *jo
                             : 1 + (int32_t)(mix((uint32_t)token, job->choice) % (SIM_VOCAB - 1));
 }
 
-static enum status submit(struct backend *be, struct batch *b, struct err *e)
+static enum status submit(struct backend *be, struct batch *b, uint64_t *ticket, struct err *e)
 {
     struct sim_world *w = (struct sim_world *)be;
     (void)e;
@@ -72,13 +72,14 @@ static enum status submit(struct backend *be, struct batch *b, struct err *e)
     w->busy_ns += ns;
     clock_fake_advance(ns ? ns : 1);
     w->in_flight = b;
+    *ticket = w->n_steps;
     return OK;
 }
 
-static enum status collect(struct backend *be, struct batch **b, struct err *e)
+static enum status collect(struct backend *be, uint64_t ticket, struct batch **b, struct err *e)
 {
     struct sim_world *w = (struct sim_world *)be;
-    (void)e;
+    (void)ticket, (void)e;
     *b = w->in_flight;
     w->in_flight = NULL;
     return OK;
@@ -189,7 +190,6 @@ void sim_world_init(struct sim_world *w, const struct sim_trace *t, const struct
     w->be = (struct backend){
         .ops = &backend_ops,
         .layout = w->layout,
-        .arena = &w->arena,
         .limits = {.max_rows = c->max_batch_tokens,
                    .max_spans = c->max_running,
                    .max_outs = c->max_batch_tokens,

@@ -30,7 +30,7 @@ struct bench {
     const struct device *d;
     struct device_model *m;
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct kv_store *kv;
     struct backend *be;
     uint32_t blocks_a_seq, *table;
     struct batch b;
@@ -111,8 +111,8 @@ static void load(struct bench *n, const char *path)
     n->blocks_a_seq = (longest + n->layout.n_slots - 1) / n->layout.n_slots;
     uint32_t n_blocks = n->blocks_a_seq * MAX_SEQS;
     struct backend_limits limits = {PROMPT, MAX_SEQS, MAX_SEQS, 0};
-    if (kv_arena_init(&n->arena, &n->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &e) != OK ||
-        n->d->backend_new(n->m, false, &n->arena, &n->layout, limits, &n->be, &e) != OK)
+    if (n->d->kv_new(n->m, &n->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &n->kv, &e) != OK ||
+        n->d->backend_new(n->m, false, n->kv, &n->layout, limits, &n->be, &e) != OK)
         die(&e);
     n->table = mem_alloc(mem_mul(n_blocks, sizeof *n->table));
     for (uint32_t i = 0; i < n_blocks; i++) /* blocks of a sequence lie apart */
@@ -136,10 +136,12 @@ static void step(struct bench *n)
 {
     static const struct sampling_params greedy = {.top_p = 1, .repetition_penalty = 1, .n_top = -1};
     struct batch *done;
+    uint64_t ticket;
     struct err e;
     for (uint32_t i = 0; i < n->b.n_outs; i++)
         n->b.out[i].job = (struct sample_job){.params = &greedy, .given = -1};
-    if (n->be->ops->submit(n->be, &n->b, &e) != OK || n->be->ops->collect(n->be, &done, &e) != OK)
+    if (n->be->ops->submit(n->be, &n->b, &ticket, &e) != OK ||
+        n->be->ops->collect(n->be, ticket, &done, &e) != OK)
         die(&e);
 }
 
@@ -231,7 +233,7 @@ int main(int argc, char **argv)
     batch_release(&n.b);
     n.d->unload(n.m);
     gguf_close(n.g);
-    kv_arena_release(&n.arena);
+    kv_store_close(n.kv);
     mem_free(n.table);
     settings_release(&n.set);
     return 0;

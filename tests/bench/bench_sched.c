@@ -26,18 +26,19 @@ static uint64_t now_ns(void)
 
 static struct batch *in_flight;
 
-static enum status submit(struct backend *be, struct batch *b, struct err *e)
+static enum status submit(struct backend *be, struct batch *b, uint64_t *ticket, struct err *e)
 {
     (void)be, (void)e;
+    *ticket = 0;
     for (uint32_t i = 0; i < b->n_outs; i++)
         b->out[i].job.token = 7;
     in_flight = b;
     return OK;
 }
 
-static enum status collect(struct backend *be, struct batch **b, struct err *e)
+static enum status collect(struct backend *be, uint64_t ticket, struct batch **b, struct err *e)
 {
-    (void)be, (void)e;
+    (void)be, (void)ticket, (void)e;
     *b = in_flight;
     return OK;
 }
@@ -69,11 +70,8 @@ static struct sched *make(struct backend *be, struct kv_arena *arena, uint32_t n
     struct err e;
     *arena = (struct kv_arena){.n_groups = 1,
                                .group = {{.block_bytes = 64, .n_frames = n_running * 300}}};
-    *be = (struct backend){.ops = &ops,
-                           .layout = layout,
-                           .arena = arena,
-                           .limits = {8192, 8192, 8192, 0},
-                           .n_vocab = 100};
+    *be = (struct backend){
+        .ops = &ops, .layout = layout, .limits = {8192, 8192, 8192, 0}, .n_vocab = 100};
     const struct sched_memory memory = {.layout = &layout,
                                         .arena = arena,
                                         .prefix = true,
@@ -120,7 +118,7 @@ static void bench_decode(uint32_t n_running, uint32_t n_steps)
         uint64_t t0 = now_ns();
         plan_step(s);
         uint64_t t1 = now_ns();
-        submit(&be, &s->batch, &e);
+        submit(&be, &s->batch, &(uint64_t){0}, &e);
         uint64_t t2 = now_ns();
         s->now_ns = t2;
         retire_step(s);

@@ -46,6 +46,8 @@ ROOM_RULES = [
      "the symbols of a level are named in its folder and in the table of levels"),
     (call("__builtin_cpu_supports", "__builtin_cpu_is", "__get_cpuid", "__get_cpuid_count", "__cpuid", "__cpuid_count"),
      ["base/cpu.c"], "the processor is asked in base/cpu.c"),
+    (re.compile(r"\bkv_block_ptr\b"), ["engine/cpu/*"],
+     "only a device addresses KV bytes; the rest moves blocks by kvpool/store.h"),
     (re.compile(r"\btypedef\s+(?:struct|union|enum)\b"), [], "structs are named struct x"),
     (re.compile(r"\bgoto\s+(?!fail\b|out\b)\w+"), [], "goto leads to fail: or out: only"),
 ]

@@ -16,13 +16,17 @@ ARROWS = {
     "base": [],
     "config": ["base/*"],
     "kvpool": ["base/*", "config/*"],
-    "engine": ["base/*", "config/*", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/tier.h"],
+    "engine": [
+        "base/*", "config/*", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/store.h",
+        "kvpool/tier.h",
+    ],
     "scheduler": [
         "base/*", "config/*", "kvpool/*", "engine/backend.h", "engine/batch.h", "engine/sample/sampler.h",
         "engine/text/text.h",
     ],
     "server": [
-        "base/*", "config/*", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/tier.h", "kvpool/disk.h",
+        "base/*", "config/*", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/store.h", "kvpool/tier.h",
+        "kvpool/disk.h",
         "kvpool/named.h",
         "engine/engine.h", "engine/text/text.h", "engine/template/template.h",
         "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h", "scheduler/tenant.h",

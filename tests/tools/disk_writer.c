@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/ring.h"
-#include "kvpool/arena.h"
+#include "engine/cpu/cpu_kv.h"
 #include "kvpool/disk.h"
 #include "kvpool/tier.h"
 
@@ -61,7 +61,7 @@ static bool holds(const uint8_t *p, uint32_t group, uint64_t n)
 }
 
 /* tokens [N_TOKENS]: where the block's ids go. */
-static struct kv_disk_block block_of(uint64_t n, int32_t *tokens, uint8_t *bytes)
+static struct kv_disk_block block_of(uint64_t n, int32_t *tokens, uint8_t *bytes, uint32_t frame)
 {
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)n + i;
@@ -70,23 +70,24 @@ static struct kv_disk_block block_of(uint64_t n, int32_t *tokens, uint8_t *bytes
                                   .parent = key_of(n + N_KEYS),
                                   .tokens = tokens,
                                   .bytes = bytes,
+                                  .frame = frame,
                                   .id = n};
 }
 
-static int read_all(struct kv_disk *disk, uint8_t *bytes)
+static int read_all(struct kv_disk *disk, const struct kv_store *store)
 {
     uint32_t n_served = 0;
     for (uint64_t n = 0; n < N_KEYS; n++) {
         int32_t tokens[N_TOKENS];
         struct kv_disk_done done;
-        struct kv_disk_block b = block_of(n, tokens, bytes);
+        struct kv_disk_block b = block_of(n, tokens, NULL, 0);
         if (!kv_disk_get(disk, &b))
             continue;
         while (kv_disk_step(disk))
             continue;
         if (!kv_disk_pop(disk, &done))
             return fail("no answer");
-        if (done.ok && !holds(bytes, n % 2, n))
+        if (done.ok && !holds(kv_block_ptr(store, n % 2, 0), n % 2, n))
             return fail("served what was never put");
         n_served += done.ok;
     }
@@ -102,12 +103,12 @@ static void spill_some(struct kv_tier *tier, uint64_t step)
     struct kv_done done;
     while (kv_tier_pop(tier, &done))
         continue;
-    struct kv_job job = {.slot = step % 4, .load = step & 4, .id = step};
+    struct kv_job job = {.frame = N_BUFFERS, .slot = step % 4, .load = step & 4, .id = step};
     kv_tier_push(tier, &job);
 }
 
 static int write_forever(struct kv_disk *disk, struct kv_tier *tier, struct mpsc *event,
-                         uint8_t *bytes, uint64_t state)
+                         const struct kv_store *store, uint8_t *bytes, uint64_t state)
 {
     size_t stride = layout.group[0].block_bytes + layout.group[1].block_bytes;
     bool busy[N_BUFFERS] = {false};
@@ -118,7 +119,7 @@ static int write_forever(struct kv_disk *disk, struct kv_tier *tier, struct mpsc
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         uint32_t i = (uint32_t)(step % N_BUFFERS);
         uint64_t n = state % N_KEYS;
-        struct kv_disk_block b = block_of(n, tokens, bytes + i * stride);
+        struct kv_disk_block b = block_of(n, tokens, bytes + i * stride, i);
         if (!busy[i] && state >> 60 == 0) { /* a get for 15 puts keeps the thread at its writes */
             busy[i] = kv_disk_get(disk, &b);
         } else if (!busy[i]) {
@@ -130,8 +131,10 @@ static int write_forever(struct kv_disk *disk, struct kv_tier *tier, struct mpsc
             mpsc_wait(event, 100); /* the buffer is in flight */
         }
         while (kv_disk_pop(disk, &done)) {
-            busy[(size_t)(done.bytes - bytes) / stride] = false;
-            if (done.get && done.ok && !holds(done.bytes, done.group, done.id))
+            i = (uint32_t)((size_t)(done.bytes - bytes) / stride);
+            busy[i] = false;
+            if (done.get && done.ok &&
+                !holds(kv_block_ptr(store, done.group, i), done.group, done.id))
                 return fail("served what was never put");
             putchar('.');
         }
@@ -143,16 +146,17 @@ static int write_forever(struct kv_disk *disk, struct kv_tier *tier, struct mpsc
 static int run(const char *folder, uint64_t max_bytes, bool writes, uint64_t number)
 {
     static const struct kv_layer_shape shape[] = {{0, 1, 16384}, {16, 1, 24576}};
-    uint32_t n_frames[KV_MAX_GROUPS] = {1, 1};
+    uint32_t n_frames[KV_MAX_GROUPS] = {N_BUFFERS + 1, N_BUFFERS}; /* one to spill */
     struct err e;
-    struct kv_arena arena;
+    struct kv_store *store;
     struct kv_disk *disk;
     struct kv_tier *tier;
     struct mpsc *event = mpsc_new(1, &e);
     if (!event || kv_layout_init(&layout, shape, 2, N_TOKENS, KV_F16, KV_F16, &e) != OK ||
-        kv_arena_init(&arena, &layout, n_frames, NULL, &e) != OK)
+        cpu_kv_new(&layout, n_frames, NULL, &store, &e) != OK)
         return fail(e.text);
     struct kv_disk_options o = {.layout = &layout,
+                                .store = store,
                                 .path = folder,
                                 .max_bytes = max_bytes,
                                 .max_jobs = 2 * N_BUFFERS,
@@ -165,8 +169,8 @@ static int run(const char *folder, uint64_t max_bytes, bool writes, uint64_t num
     uint8_t *bytes =
         mem_zalloc(N_BUFFERS * (layout.group[0].block_bytes + layout.group[1].block_bytes));
     if (!writes)
-        return read_all(disk, bytes);
-    struct kv_tier_options spill = {.arena = &arena,
+        return read_all(disk, store);
+    struct kv_tier_options spill = {.store = store,
                                     .layout = &layout,
                                     .path = folder,
                                     .n_file = {4, 0},
@@ -174,7 +178,7 @@ static int run(const char *folder, uint64_t max_bytes, bool writes, uint64_t num
                                     .threaded = true};
     if (kv_tier_open(&spill, &tier, &e) != OK)
         return fail(e.text);
-    return write_forever(disk, tier, event, bytes, number | 1);
+    return write_forever(disk, tier, event, store, bytes, number | 1);
 }
 
 int main(int argc, char **argv)

@@ -37,19 +37,20 @@ struct slow_backend {
     long n_until_failure, n_failures; /* counted down */
 };
 
-static enum status slow_submit(struct backend *be, struct batch *b, struct err *e)
+static enum status slow_submit(struct backend *be, struct batch *b, uint64_t *ticket, struct err *e)
 {
     struct slow_backend *s = (struct slow_backend *)be;
     struct timespec pause = {s->step_ms / 1000, s->step_ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
-    return s->inner->ops->submit(s->inner, b, e);
+    return s->inner->ops->submit(s->inner, b, ticket, e);
 }
 
-static enum status slow_collect(struct backend *be, struct batch **b, struct err *e)
+static enum status slow_collect(struct backend *be, uint64_t ticket, struct batch **b,
+                                struct err *e)
 {
     struct slow_backend *s = (struct slow_backend *)be;
-    enum status status = s->inner->ops->collect(s->inner, b, e);
-    if (status || !*b || --s->n_until_failure > 0 || s->n_failures <= 0)
+    enum status status = s->inner->ops->collect(s->inner, ticket, b, e);
+    if (status || --s->n_until_failure > 0 || s->n_failures <= 0)
         return status;
     s->n_failures--;
     return err_set(e, ERR_INTERNAL, "the fake engine fails as it was told");
@@ -191,7 +192,7 @@ static void make_backend(struct world *w, long n_blocks)
     w->slow.be.limits = rows;
     w->slow.be.n_vocab = fake.n_vocab;
     w->slow.be.layout = w->layout;
-    w->slow.be.arena = &w->arena;
+    w->slow.be.kv = w->slow.inner->kv;
 }
 
 static void start_scheduler(struct world *w)

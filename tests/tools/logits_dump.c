@@ -36,7 +36,7 @@ struct run {
     const struct device *d;
     struct device_model *m;
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct kv_store *kv;
     struct backend *be;
     uint32_t blocks_a_seq;
     uint32_t *table; /* [1 + company][blocks_a_seq] */
@@ -122,11 +122,11 @@ static void load(struct run *r, const char *path)
         die(&e);
     r->blocks_a_seq = (r->n_ids + r->layout.n_slots - 1) / r->layout.n_slots;
     uint32_t n_blocks = r->blocks_a_seq * (1 + r->company);
-    if (kv_arena_init(&r->arena, &r->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &e) != OK)
+    if (r->d->kv_new(r->m, &r->layout, (uint32_t[]){n_blocks, n_blocks}, NULL, &r->kv, &e) != OK)
         die(&e);
     struct backend_limits limits = {r->max_rows + MAX_COMPANY, 1 + MAX_COMPANY,
                                     r->max_rows + MAX_COMPANY, 0};
-    if (r->d->backend_new(r->m, false, &r->arena, &r->layout, limits, &r->be, &e) != OK)
+    if (r->d->backend_new(r->m, false, r->kv, &r->layout, limits, &r->be, &e) != OK)
         die(&e);
     r->table = mem_alloc(mem_mul(n_blocks, sizeof *r->table));
     uint32_t seed = 1; /* scattered blocks, the same in every run */
@@ -156,6 +156,7 @@ static void add_span(struct run *r, struct batch *b, uint32_t seq, uint32_t pos,
 static void run_all(struct run *r)
 {
     struct batch b, *done;
+    uint64_t ticket;
     struct err e;
     batch_init(&b, r->be->limits.max_rows, r->be->limits.max_spans, r->be->limits.max_outs);
     uint32_t pos[1 + MAX_COMPANY] = {0}, turn = 0;
@@ -179,7 +180,8 @@ static void run_all(struct run *r)
                     .row = row0 + i, .logits = r->logits + (size_t)place * r->be->n_vocab};
         }
         pos[0] += n;
-        if (r->be->ops->submit(r->be, &b, &e) != OK || r->be->ops->collect(r->be, &done, &e) != OK)
+        if (r->be->ops->submit(r->be, &b, &ticket, &e) != OK ||
+            r->be->ops->collect(r->be, ticket, &done, &e) != OK)
             die(&e);
         CHECK(done == &b);
     }
@@ -207,7 +209,7 @@ int main(int argc, char **argv)
     r.be->ops->close(r.be);
     r.d->unload(r.m);
     gguf_close(r.g);
-    kv_arena_release(&r.arena);
+    kv_store_close(r.kv);
     mem_free(r.logits);
     mem_free(r.id);
     mem_free(r.place);

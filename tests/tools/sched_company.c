@@ -39,16 +39,16 @@ static uint32_t draw(uint32_t below)
 }
 
 /* Asks for the logits of every output row. */
-static enum status submit(struct backend *be, struct batch *b, struct err *e)
+static enum status submit(struct backend *be, struct batch *b, uint64_t *ticket, struct err *e)
 {
     for (uint32_t i = 0; i < b->n_outs; i++)
         b->out[i].logits = logits + (size_t)i * be->n_vocab;
-    return inner->submit(be, b, e);
+    return inner->submit(be, b, ticket, e);
 }
 
-static enum status collect(struct backend *be, struct batch **b, struct err *e)
+static enum status collect(struct backend *be, uint64_t ticket, struct batch **b, struct err *e)
 {
-    enum status st = inner->collect(be, b, e);
+    enum status st = inner->collect(be, ticket, b, e);
     for (uint32_t i = 0; st == OK && i < (*b)->n_outs; i++) {
         const struct seq *q = sched->out_seq[i];
         struct choice_log *l = &logs[q->req->r->id][q->choice];
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
     struct settings set;
     struct engine *en;
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct kv_store *kv;
     struct backend *be;
     struct err e;
     const uint32_t n_blocks = N_BLOCKS;
@@ -157,12 +157,12 @@ int main(int argc, char **argv)
     settings_init(&set);
     CHECKF(engine_open(argv[1], &set, &en, &e) == OK, "%s", e.text);
     CHECKF(engine_kv_layout(en, &set, &layout, &e) == OK, "%s", e.text);
-    CHECKF(kv_arena_init(&arena, &layout, &n_blocks, NULL, &e) == OK, "%s", e.text);
-    CHECKF(engine_backend(en, &arena, &layout, (struct backend_limits){MAX_ROWS, 64, 64, 0}, &be,
-                          &e) == OK,
+    CHECKF(engine_kv_store(en, &layout, &n_blocks, NULL, &kv, &e) == OK, "%s", e.text);
+    CHECKF(engine_backend(en, kv, &layout, (struct backend_limits){MAX_ROWS, 64, 64, 0}, &be, &e) ==
+               OK,
            "%s", e.text);
     const struct sched_memory memory = {.layout = &layout,
-                                        .arena = &arena,
+                                        .arena = &kv->arena,
                                         .prefix = true,
                                         .domain = {.rope = "", .adapter = "", .salt = ""}};
     CHECKF(sched_new(&limits, be, &memory, engine_tokenizer(en), NULL, &sched, &e) == OK, "%s",
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
     sched_stop(sched);
     sched_free(sched);
     inner->close(be);
-    kv_arena_release(&arena);
+    kv_store_close(kv);
     engine_close(en);
     settings_release(&set);
     mem_free(logits);

@@ -294,7 +294,8 @@ static void draw_schedule(struct schedule *d, uint32_t seed, const struct kv_lay
 /* ---- the world that it runs in ---- */
 
 static struct kv_layout layout;
-static struct kv_arena arena;
+static struct kv_store *store;
+static void *wiping; /* owns: a block of NaN */
 static struct kv_tier *tier;
 static struct backend *be;
 static const struct backend_ops *inner;
@@ -310,14 +311,14 @@ static struct {
 } did;
 
 /* Asks for the logits of every output row. */
-static enum status submit(struct backend *b, struct batch *batch, struct err *e)
+static enum status submit(struct backend *b, struct batch *batch, uint64_t *ticket, struct err *e)
 {
     CHECK(batch->n_outs <= MAX_SEQS);
     for (uint32_t i = 0; i < batch->n_outs; i++)
         batch->out[i].logits = logits + (size_t)i * b->n_vocab;
     for (uint32_t i = 0; i < batch->n_spans; i++)
         did.n_staged += batch->span[i].n_staged;
-    return inner->submit(b, batch, e);
+    return inner->submit(b, batch, ticket, e);
 }
 
 static bool is_lost(const struct batch *batch, uint32_t row)
@@ -341,9 +342,9 @@ static void log_row(struct backend *b, const struct seq *q, const struct batch_o
     l->hash[q->n_out] = hash_row(1, o->logits, b->n_vocab);
 }
 
-static enum status collect(struct backend *b, struct batch **batch, struct err *e)
+static enum status collect(struct backend *b, uint64_t ticket, struct batch **batch, struct err *e)
 {
-    enum status st = inner->collect(b, batch, e);
+    enum status st = inner->collect(b, ticket, batch, e);
     for (uint32_t i = 0; st == OK && i < (*batch)->n_outs; i++) {
         if (!is_lost(*batch, (*batch)->out[i].row))
             log_row(b, sched->out_seq[i], &(*batch)->out[i]);
@@ -365,7 +366,7 @@ static uint32_t tier_room(void *arg)
 
 static bool tier_push(void *arg, const struct kv_job *job)
 {
-    *(job->slot < arena.group[job->group].n_host ? &did.n_ram : &did.n_file) += 1;
+    *(job->slot < store->arena.group[job->group].n_host ? &did.n_ram : &did.n_file) += 1;
     return kv_tier_push(arg, job);
 }
 
@@ -390,7 +391,7 @@ static void wake(void *arg)
 static void open_tier(const struct schedule *d)
 {
     struct err e;
-    struct kv_tier_options o = {.arena = &arena,
+    struct kv_tier_options o = {.store = store,
                                 .layout = &layout,
                                 .path = d->tiers == TIERS_RAM ? "" : ".",
                                 .max_jobs = MAX_JOBS,
@@ -406,12 +407,12 @@ static void open_world(const struct schedule *d, struct engine *en)
 {
     struct err e;
     struct backend_limits limits = {MAX_ROWS, MAX_SEQS, MAX_SEQS, d->n_file[0]};
-    CHECKF(kv_arena_init(&arena, &layout, d->n_frames, d->n_host, &e) == OK, "%s", e.text);
+    CHECKF(engine_kv_store(en, &layout, d->n_frames, d->n_host, &store, &e) == OK, "%s", e.text);
     open_tier(d);
-    CHECKF(engine_backend(en, &arena, &layout, limits, &be, &e) == OK, "%s", e.text);
+    CHECKF(engine_backend(en, store, &layout, limits, &be, &e) == OK, "%s", e.text);
     be->tier = tier;
     struct sched_memory memory = {.layout = &layout,
-                                  .arena = &arena,
+                                  .arena = &store->arena,
                                   .tier_ops = tier ? &tier_ops : NULL,
                                   .tier = tier,
                                   .max_jobs = tier ? MAX_JOBS : 0,
@@ -428,8 +429,12 @@ static void open_world(const struct schedule *d, struct engine *en)
     wrapped.copy_block = copy_block;
     be->ops = &wrapped;
     logits = mem_alloc((size_t)MAX_SEQS * be->n_vocab * sizeof(float));
-    for (uint32_t g = 0; g < layout.n_groups; g++)
+    size_t n_block = 0;
+    for (uint32_t g = 0; g < layout.n_groups; g++) {
         wiped[g] = mem_zalloc(d->n_frames[g]);
+        n_block = layout.group[g].block_bytes > n_block ? layout.group[g].block_bytes : n_block;
+    }
+    wiping = memset(mem_alloc(n_block), 0xff, n_block);
 }
 
 static void close_world(void)
@@ -441,7 +446,8 @@ static void close_world(void)
     inner->close(be);
     kv_tier_close(tier);
     tier = NULL;
-    kv_arena_release(&arena);
+    kv_store_close(store);
+    mem_free(wiping);
     mem_free(logits);
     for (uint32_t g = 0; g < layout.n_groups; g++)
         mem_free(wiped[g]);
@@ -501,11 +507,12 @@ static void force_out(void)
 
 static void wipe_free_frames(void)
 {
+    struct err e;
     for (uint32_t g = 0; g < layout.n_groups; g++) {
-        for (uint32_t i = 0; i < arena.group[g].n_frames; i++) {
+        for (uint32_t i = 0; i < store->arena.group[g].n_frames; i++) {
             bool is_free = kv_frame_is_free(sched->kv, g, i);
             if (is_free && !wiped[g][i])
-                memset(kv_block_ptr(&arena, g, i), 0xff, layout.group[g].block_bytes);
+                CHECKF(kv_store_write(store, g, i, wiping, &e) == OK, "%s", e.text);
             wiped[g][i] = is_free;
         }
     }

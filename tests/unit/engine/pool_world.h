@@ -67,6 +67,7 @@ struct pool_world {
     uint32_t n_copies;
     uint32_t step_line[MAX_SEQS]; /* whose span */
     bool step_open; /* grown; its batch isn't submitted yet or isn't retired yet */
+    uint64_t ticket;
     bool step_ran, step_failed; /* submitted, and what came of it; it may run when collected only */
     uint32_t n_injected;
     uint64_t published[SEEN_CAP]; /* hash set: mix(salt, tag of a block's last position) */
@@ -461,7 +462,7 @@ static inline void op_submit(void)
         fake_fail_steps(w.be, 1);
         random_count(DID_STEP_FAIL);
     }
-    w.step_failed = w.be->ops->submit(w.be, &w.batch, &e) != OK;
+    w.step_failed = w.be->ops->submit(w.be, &w.batch, &w.ticket, &e) != OK;
     w.step_ran = true;
     random_count(DID_STEP);
     TRACE(&w.r, "step of %u rows, %u spans, %u copies%s", w.batch.n_rows, w.batch.n_spans,
@@ -499,7 +500,8 @@ static inline void op_retire(void)
     struct err e;
     if (!w.step_ran)
         return;
-    w.step_failed |= w.be->ops->collect(w.be, &done, &e) != OK;
+    if (!w.step_failed)
+        w.step_failed = w.be->ops->collect(w.be, w.ticket, &done, &e) != OK;
     TRACE(&w.r, "retires%s", w.step_failed ? " by undo" : "");
     for (uint32_t i = 0; i < w.batch.n_spans; i++)
         retire(&w.line[w.step_line[i]], &w.batch.span[i]);

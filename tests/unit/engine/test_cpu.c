@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_kv.h"
 #include "engine/cpu/levels.h"
 #include "engine/kv_shape.h"
 #include "kvpool/tier.h"
@@ -41,7 +42,7 @@ struct small {
     struct cpu_model *m;
     struct pool *pool;
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct kv_store *kv;
     struct backend *be;
     struct batch b;
     uint32_t table[2][BLOCKS / 2];
@@ -112,14 +113,14 @@ static void small_make_kv(struct small *s, uint32_t n_threads, enum kv_dtype dty
     ck_assert_int_eq(cpu_model_load(&s->g, &s->h, &s->w, k->format, s->pool, &s->m, &e), OK);
     ck_assert_int_eq(kv_layout_of_model(&s->h, 16, dtype, dtype, &s->layout, &e), OK);
     ck_assert_uint_eq(s->layout.n_groups, window > 0 ? 2 : 1);
-    ck_assert_int_eq(kv_arena_init(&s->arena, &s->layout, (uint32_t[]){BLOCKS, BLOCKS},
-                                   (uint32_t[]){HOST_BLOCKS, HOST_BLOCKS}, &e),
+    ck_assert_int_eq(cpu_kv_new(&s->layout, (uint32_t[]){BLOCKS, BLOCKS},
+                                (uint32_t[]){HOST_BLOCKS, HOST_BLOCKS}, &s->kv, &e),
                      OK);
-    memset(s->arena.map, 0xff, s->arena.n_bytes); /* NaN wherever nothing is written */
+    memset(((struct cpu_kv *)s->kv)->map, 0xff,
+           s->kv->arena.n_bytes); /* NaN wherever nothing is written */
     struct backend_limits limits = {MAX_ROWS, 8, MAX_ROWS, MAX_STAGED};
     ck_assert_int_eq(
-        cpu_backend_new(s->m, k, s->pool, SET_ACT_INT8, &s->arena, &s->layout, limits, &s->be, &e),
-        OK);
+        cpu_backend_new(s->m, k, s->pool, SET_ACT_INT8, s->kv, &s->layout, limits, &s->be, &e), OK);
     batch_init(&s->b, MAX_ROWS, 8, MAX_ROWS);
     for (uint32_t i = 0; i < BLOCKS; i++)
         s->table[i % 2][i / 2] = BLOCKS - 1 - i;
@@ -145,7 +146,7 @@ static void small_release(struct small *s)
     batch_release(&s->b);
     cpu_model_free(s->m);
     pool_free(s->pool);
-    kv_arena_release(&s->arena);
+    kv_store_close(s->kv);
     for (uint32_t i = 0; i < s->n_tensors; i++)
         mem_free((void *)(uintptr_t)s->tensor[i].data);
     mem_free(s->logits);
@@ -169,12 +170,11 @@ static void add(struct small *s, uint32_t seq, uint32_t pos, uint32_t n, bool ou
 static void step(struct small *s)
 {
     struct batch *done = NULL;
+    uint64_t ticket;
     struct err e;
-    ck_assert_int_eq(s->be->ops->submit(s->be, &s->b, &e), OK);
-    ck_assert_int_eq(s->be->ops->collect(s->be, &done, &e), OK);
+    ck_assert_int_eq(s->be->ops->submit(s->be, &s->b, &ticket, &e), OK);
+    ck_assert_int_eq(s->be->ops->collect(s->be, ticket, &done, &e), OK);
     ck_assert_ptr_eq(done, &s->b);
-    ck_assert_int_eq(s->be->ops->collect(s->be, &done, &e), OK);
-    ck_assert_ptr_null(done);
     batch_clear(&s->b);
 }
 
@@ -230,7 +230,7 @@ START_TEST(a_copied_block_serves_as_the_original)
     step(&s);
     memcpy(want, s.logits, sizeof want);
     ck_assert_int_eq(s.be->ops->copy_block(s.be, 0, s.table[0][0], s.table[0][5], &e), OK);
-    memset(kv_block_ptr(&s.arena, 0, s.table[0][0]), 0xff, s.layout.group[0].block_bytes);
+    memset(kv_block_ptr(s.kv, 0, s.table[0][0]), 0xff, s.layout.group[0].block_bytes);
     s.table[0][0] = s.table[0][5];
     add(&s, 0, 15, 1, true);
     step(&s);
@@ -329,8 +329,7 @@ START_TEST(blocks_below_the_window_are_never_read)
     for (uint32_t pos = 0; pos < N; pos++) {
         for (uint32_t i = 0; pos >= WINDOW - 1 && i < (pos - (WINDOW - 1)) / 16; i++) {
             if (window_table[i] < BLOCKS)
-                memset(kv_block_ptr(&b.arena, 1, window_table[i]), 0xff,
-                       b.layout.group[1].block_bytes);
+                memset(kv_block_ptr(b.kv, 1, window_table[i]), 0xff, b.layout.group[1].block_bytes);
             window_table[i] = 0xffffffff;
         }
         add(&b, 0, pos, 1, true);
@@ -354,7 +353,7 @@ static struct kv_tier *open_tier(struct small *s, char folder[64])
     struct err e;
     snprintf(folder, 64, "/tmp/millrace-stage-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    struct kv_tier_options o = {.arena = &s->arena,
+    struct kv_tier_options o = {.store = s->kv,
                                 .layout = &s->layout,
                                 .path = folder,
                                 .n_file = {FILE_BLOCKS, FILE_BLOCKS},
@@ -372,7 +371,7 @@ static void move_out(struct small *s, struct kv_tier *t, uint32_t seq, uint32_t 
     ck_assert(kv_tier_push(t, &job));
     ck_assert(kv_tier_step(t));
     ck_assert(kv_tier_pop(t, &done) && done.ok);
-    memset(kv_block_ptr(&s->arena, 0, job.frame), 0xff, s->layout.group[0].block_bytes);
+    memset(kv_block_ptr(s->kv, 0, job.frame), 0xff, s->layout.group[0].block_bytes);
     s->table[seq][i] = BLOCKS + slot;
 }
 
@@ -442,8 +441,8 @@ START_TEST(scratch_that_cannot_be_had_is_an_error_that_names_the_settings)
     small_make(&s, 2);
     for (;;) {
         mem_fail_after(n_failed + 1);
-        enum status st = cpu_backend_new(s.m, any_level(), s.pool, SET_ACT_INT8, &s.arena,
-                                         &s.layout, limits, &be, &e);
+        enum status st = cpu_backend_new(s.m, any_level(), s.pool, SET_ACT_INT8, s.kv, &s.layout,
+                                         limits, &be, &e);
         mem_fail_after(0);
         if (st == OK)
             break;

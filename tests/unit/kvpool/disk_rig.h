@@ -18,9 +18,10 @@
 #include "base/ring.h"
 #include "kvpool/disk_int.h"
 #include "kvpool/named.h"
+#include "tests/unit/kvpool/plain_store.h"
 #include "tests/unit/run_suite.h"
 
-enum { N_BLOCK_TOKENS = 8, MAX_JOBS = 8 };
+enum { N_BLOCK_TOKENS = 8, MAX_JOBS = 8, N_STORE_FRAMES = 24 };
 
 struct rig {
     struct kv_layout layout;
@@ -28,7 +29,8 @@ struct rig {
     struct kv_disk *disk;
     struct mpsc *event;
     char folder[64];
-    uint8_t *bytes; /* owns: a block */
+    uint8_t *bytes; /* owns: a block to put */
+    struct plain_store store; /* gets go to frame 0, unless a test says otherwise */
     int32_t tokens[DISK_MAX_SLOTS];
     uint64_t n_jobs;
 };
@@ -51,11 +53,13 @@ static inline void rig_init(struct rig *r)
     struct err e = {0};
     *r = (struct rig){0};
     rig_layout(r, 40, KV_F16);
+    plain_store_init(&r->store, &r->layout, (uint32_t[]){N_STORE_FRAMES, N_STORE_FRAMES}, NULL);
     snprintf(r->folder, sizeof(r->folder), "/tmp/millrace-disk-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(r->folder));
     r->event = mpsc_new(1, &e);
     r->bytes = mem_zalloc(1 << 16);
     r->o = (struct kv_disk_options){.layout = &r->layout,
+                                    .store = &r->store.store,
                                     .model_digest = {1, 2, 3},
                                     .path = r->folder,
                                     .max_bytes = 1 << 24,
@@ -88,6 +92,7 @@ static inline void rig_release(struct rig *r)
     nftw(r->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     mpsc_free(r->event);
     mem_free(r->bytes);
+    plain_store_release(&r->store);
 }
 
 static inline struct kv_key key_of(uint64_t n)
@@ -158,12 +163,13 @@ static inline bool get(struct rig *r, uint32_t group, uint64_t n)
 {
     size_t n_bytes = r->layout.group[group].block_bytes;
     struct kv_disk_block b = block_of(r, group, n);
-    memset(r->bytes, 0xa5, n_bytes);
+    uint8_t *to = plain_block(&r->store, group, b.frame);
+    memset(to, 0xa5, n_bytes);
     bool ok = kv_disk_get(r->disk, &b) && finish(r);
     if (ok)
-        EXPECT(holds(r, r->bytes, group, n));
+        EXPECT(holds(r, to, group, n));
     for (size_t i = 0; !ok && i < n_bytes; i++)
-        EXPECT(r->bytes[i] == 0xa5);
+        EXPECT(to[i] == 0xa5);
     return ok;
 }
 

@@ -5,11 +5,16 @@
 #include "kvpool/disk_seq.h"
 #include "tests/unit/kvpool/disk_rig.h"
 
-enum { N_FRAMES = 24, MAX_TOKENS = 128, N_SLOTS = N_BLOCK_TOKENS, CHUNK = 24, N_BUFFERS = 3 };
+enum {
+    N_FRAMES = N_STORE_FRAMES,
+    MAX_TOKENS = 128,
+    N_SLOTS = N_BLOCK_TOKENS,
+    CHUNK = 24,
+    N_BUFFERS = 3
+};
 
 struct shop {
     struct rig r;
-    struct kv_arena arena;
     struct kv_cache *cache;
     struct kv_saver *saver;
     struct kv_shelf shelf;
@@ -27,17 +32,14 @@ static void shop_open(struct shop *s)
     rig_open(&s->r);
     kv_disk_secret(s->r.disk, o.secret);
     s->cache = kv_cache_new(&o);
-    s->shelf = (struct kv_shelf){s->r.disk, s->cache, &s->arena};
+    s->shelf = (struct kv_shelf){s->r.disk, s->cache, &s->r.store.store};
     ck_assert_int_eq(kv_saver_new(&s->shelf, &s->r.layout, N_BUFFERS, &s->saver, &e), OK);
 }
 
 static void shop_init(struct shop *s)
 {
-    uint32_t n_frames[KV_MAX_GROUPS] = {N_FRAMES, N_FRAMES};
-    struct err e;
     *s = (struct shop){0};
     rig_init(&s->r);
-    ck_assert_int_eq(kv_arena_init(&s->arena, &s->r.layout, n_frames, NULL, &e), OK);
     shop_open(s);
 }
 
@@ -53,14 +55,13 @@ static void shop_close(struct shop *s)
 static void shop_restart(struct shop *s)
 {
     shop_close(s);
-    memset(s->arena.map, 0xee, s->arena.n_bytes);
+    memset(s->r.store.bytes, 0xee, (size_t)KV_MAX_GROUPS * PLAIN_MAX_BLOCKS * PLAIN_STRIDE);
     shop_open(s);
 }
 
 static void shop_release(struct shop *s)
 {
     shop_close(s);
-    kv_arena_release(&s->arena);
     rig_release(&s->r);
 }
 
@@ -83,7 +84,7 @@ static uint64_t content(const int32_t *tokens, uint32_t i)
 static void compute_block(struct shop *s, const struct kv_seq *q, const int32_t *tokens, uint32_t i)
 {
     for (uint32_t g = 0; g < 2; g++)
-        fill(&s->r, kv_block_ptr(&s->arena, g, q->t[g].phys[i]), g, content(tokens, i));
+        fill(&s->r, plain_block(&s->r.store, g, q->t[g].phys[i]), g, content(tokens, i));
 }
 
 /* Every full block that q holds has the bytes that computing gives. */
@@ -92,7 +93,7 @@ static void check_blocks(struct shop *s, const struct kv_seq *q, const int32_t *
     for (uint32_t g = 0; g < 2; g++) {
         for (uint32_t i = q->t[g].first; i < q->n_retired / N_SLOTS; i++)
             EXPECT(
-                holds(&s->r, kv_block_ptr(&s->arena, g, q->t[g].phys[i]), g, content(tokens, i)));
+                holds(&s->r, plain_block(&s->r.store, g, q->t[g].phys[i]), g, content(tokens, i)));
     }
 }
 

@@ -1,9 +1,8 @@
-/* KV arithmetic: exact bytes a token, disjoint units that fill the block, refused shapes, the arena. */
+/* KV arithmetic: exact bytes a token, disjoint units that fill the block, refused shapes. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvpool/arena.h"
 #include "kvpool/layout.h"
 #include "tests/unit/run_suite.h"
 
@@ -115,70 +114,6 @@ START_TEST(impossible_shapes_are_refused_with_value_and_bound)
 }
 END_TEST
 
-START_TEST(the_arena_is_aligned_zero_and_holds_every_block)
-{
-    struct kv_layout l;
-    struct kv_arena a;
-    struct err e;
-    ck_assert_int_eq(kv_layout_init_plain(&l, 2, 3, 64, 16, KV_F16, &e), OK);
-    struct kv_arena planned;
-    ck_assert_int_eq(kv_arena_plan(&planned, &l, (uint32_t[]){100}, NULL, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){100}, NULL, &e), OK);
-    ck_assert_ptr_null(planned.map);
-    ck_assert_uint_eq(planned.n_bytes, a.n_bytes);
-    ck_assert_uint_eq((uintptr_t)a.group[0].base % (2 << 20), 0);
-    ck_assert_uint_ge(a.n_bytes, 100 * l.group[0].block_bytes);
-    for (uint32_t b = 0; b < 100; b++) {
-        uint8_t *p = kv_block_ptr(&a, 0, b);
-        ck_assert_uint_eq(p[0] | p[l.group[0].block_bytes - 1], 0);
-        memset(p, 0xee, l.group[0].block_bytes);
-    }
-    kv_arena_release(&a);
-    ck_assert_ptr_null(a.map);
-    kv_arena_release(&a);
-}
-END_TEST
-
-START_TEST(groups_and_tiers_of_an_arena_do_not_overlap)
-{
-    enum { FRAMES = 7, HOST = 3 };
-    static const struct kv_layer_shape shape[] = {{0, 1, 40}, {16, 2, 24}};
-    struct kv_layout l;
-    struct kv_arena a;
-    struct err e;
-    uint32_t n_frames[] = {FRAMES, 2 * FRAMES}, n_host[] = {HOST, 0};
-    ck_assert_int_eq(kv_layout_init(&l, shape, 2, 8, KV_F16, KV_Q8, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&a, &l, n_frames, n_host, &e), OK);
-    for (uint32_t g = 0; g < 2; g++) {
-        ck_assert_uint_eq((uintptr_t)a.group[g].base % 64, 0);
-        for (uint32_t b = 0; b < n_frames[g] + n_host[g]; b++)
-            memset(kv_block_ptr(&a, g, b), (int)(100 * g + b + 1), l.group[g].block_bytes);
-    }
-    for (uint32_t g = 0; g < 2; g++) {
-        for (uint32_t b = 0; b < n_frames[g] + n_host[g]; b++) {
-            const uint8_t *p = kv_block_ptr(&a, g, b);
-            for (size_t i = 0; i < l.group[g].block_bytes; i++)
-                ck_assert_uint_eq(p[i], 100 * g + b + 1);
-            ck_assert(p + l.group[g].block_bytes <= a.map + a.n_bytes);
-        }
-    }
-    kv_arena_release(&a);
-}
-END_TEST
-
-START_TEST(an_arena_beyond_memory_is_an_error)
-{
-    struct kv_layout l;
-    struct kv_arena a;
-    struct err e;
-    ck_assert_int_eq(kv_layout_init_plain(&l, 512, 65536, 65536, 64, KV_F32, &e), OK);
-    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){UINT32_MAX}, NULL, &e), ERR_NO_MEMORY);
-    ck_assert(strstr(e.text, "too large") != NULL);
-    ck_assert_int_eq(kv_arena_init(&a, &l, (uint32_t[]){1}, NULL, &e), ERR_NO_MEMORY);
-    ck_assert(strstr(e.text, "kv arena of") != NULL);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("layout");
@@ -187,10 +122,7 @@ int main(void)
     tcase_add_test(c, units_follow_one_another_and_fill_the_block);
     tcase_add_test(c, quantised_units_count_their_scales);
     tcase_add_test(c, layers_of_one_shape_share_a_group_and_full_attention_comes_first);
-    tcase_add_test(c, groups_and_tiers_of_an_arena_do_not_overlap);
     tcase_add_test(c, impossible_shapes_are_refused_with_value_and_bound);
-    tcase_add_test(c, the_arena_is_aligned_zero_and_holds_every_block);
-    tcase_add_test(c, an_arena_beyond_memory_is_an_error);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

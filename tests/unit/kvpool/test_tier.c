@@ -13,13 +13,14 @@
 #include "base/ring.h"
 #include "base/thread.h"
 #include "kvpool/tier.h"
+#include "tests/unit/kvpool/plain_store.h"
 #include "tests/unit/run_suite.h"
 
 enum { N_FRAMES = 6, N_HOST = 3, N_FILE = 4, N_SLOTS = N_HOST + N_FILE, MAX_JOBS = 8 };
 
 struct rig {
     struct kv_layout layout;
-    struct kv_arena arena;
+    struct plain_store store;
     struct kv_tier_options o;
     struct kv_tier *tier;
     struct mpsc *event;
@@ -42,11 +43,11 @@ static void rig_init(struct rig *r)
     *r = (struct rig){0};
     ck_assert_msg(kv_layout_init(&r->layout, shape, 3, 8, KV_F16, KV_F16, &e) == OK, "%s", e.text);
     ck_assert_uint_eq(r->layout.n_groups, 2);
-    ck_assert_msg(kv_arena_init(&r->arena, &r->layout, n_frames, n_host, &e) == OK, "%s", e.text);
+    plain_store_init(&r->store, &r->layout, n_frames, n_host);
     snprintf(r->folder, sizeof(r->folder), "/tmp/millrace-tier-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(r->folder));
     r->event = mpsc_new(1, &e);
-    r->o = (struct kv_tier_options){.arena = &r->arena,
+    r->o = (struct kv_tier_options){.store = &r->store.store,
                                     .layout = &r->layout,
                                     .path = r->folder,
                                     .n_file = {N_FILE, N_FILE},
@@ -64,7 +65,7 @@ static void rig_open(struct rig *r)
 static void rig_release(struct rig *r)
 {
     kv_tier_close(r->tier);
-    kv_arena_release(&r->arena);
+    plain_store_release(&r->store);
     mpsc_free(r->event);
     ck_assert_int_eq(rmdir(r->folder), 0); /* nothing was left in it */
 }
@@ -76,14 +77,14 @@ static uint8_t pattern(uint64_t seed, size_t i)
 
 static void frame_write(struct rig *r, uint32_t group, uint32_t frame, uint64_t seed)
 {
-    uint8_t *p = kv_block_ptr(&r->arena, group, frame);
+    uint8_t *p = plain_block(&r->store, group, frame);
     for (size_t i = 0; i < r->layout.group[group].block_bytes; i++)
         p[i] = pattern(seed, i);
 }
 
 static bool frame_is(struct rig *r, uint32_t group, uint32_t frame, uint64_t seed)
 {
-    const uint8_t *p = kv_block_ptr(&r->arena, group, frame);
+    const uint8_t *p = plain_block(&r->store, group, frame);
     for (size_t i = 0; i < r->layout.group[group].block_bytes; i++) {
         if (p[i] != pattern(seed, i))
             return false;
@@ -157,11 +158,10 @@ START_TEST(without_a_file_or_ram_slots_the_other_tier_works)
     ck_assert(frame_is(&r, 1, 3, 7));
     ck_assert_uint_eq(kv_tier_stats(r.tier).file_bytes, 0);
     kv_tier_close(r.tier);
-    kv_arena_release(&r.arena);
+    plain_store_release(&r.store);
 
     uint32_t n_frames[KV_MAX_GROUPS] = {N_FRAMES, N_FRAMES};
-    struct err e;
-    ck_assert_int_eq(kv_arena_init(&r.arena, &r.layout, n_frames, NULL, &e), OK);
+    plain_store_init(&r.store, &r.layout, n_frames, NULL);
     r.o.path = r.folder;
     r.o.n_file[0] = 1; /* and none in the other group */
     rig_open(&r);

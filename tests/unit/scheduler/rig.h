@@ -13,7 +13,7 @@
 #include "tests/unit/run_suite.h"
 
 struct rig {
-    struct kv_arena arena; /* without a disk no bytes: the fake keeps its own slots */
+    struct kv_arena arena;
     struct kv_layout layout;
     struct backend *be;
     struct kv_disk *disk;
@@ -79,9 +79,8 @@ static const struct sched_tier_ops rig_tier_ops = {rig_tier_room, rig_tier_push,
 /* Layers of a kind each in a group; sizes matter to nobody here. */
 static inline void rig_memory(struct rig *g, const struct rig_options *o, struct fake_options *fake)
 {
-    uint32_t n_groups = o->n_groups ? o->n_groups : 1, n_frames[KV_MAX_GROUPS] = {0};
+    uint32_t n_groups = o->n_groups ? o->n_groups : 1;
     size_t block_bytes = (size_t)o->n_slots * FAKE_SLOT_BYTES;
-    struct err e;
     g->arena = (struct kv_arena){.n_groups = n_groups};
     g->layout =
         (struct kv_layout){.n_layers = n_groups, .n_groups = n_groups, .n_slots = o->n_slots};
@@ -98,10 +97,7 @@ static inline void rig_memory(struct rig *g, const struct rig_options *o, struct
                                     .n_frames = o->n_frames[i] ? o->n_frames[i] : o->n_blocks,
                                     .n_host = o->n_host[i]};
         fake->n_file[i] = o->n_file[i];
-        n_frames[i] = g->arena.group[i].n_frames;
     }
-    if (o->disk)
-        ck_assert_int_eq(kv_arena_init(&g->arena, &g->layout, n_frames, o->n_host, &e), OK);
     fake->n_vocab = o->n_vocab;
     fake->max_jobs = o->max_jobs;
 }
@@ -110,6 +106,7 @@ static inline void rig_disk(struct rig *g, const struct rig_options *o, struct s
 {
     struct err e;
     const struct kv_disk_options disk = {.layout = &g->layout,
+                                         .store = g->be->kv,
                                          .path = o->disk,
                                          .max_bytes = o->disk_bytes,
                                          .named = o->named,
@@ -120,6 +117,7 @@ static inline void rig_disk(struct rig *g, const struct rig_options *o, struct s
     ck_assert_msg(kv_disk_open(&disk, &g->disk, &e) == OK, "%s", e.text);
     kv_disk_secret(g->disk, memory->secret);
     memory->disk = g->disk;
+    memory->store = g->be->kv;
 }
 
 static inline void rig_init(struct rig *g, const struct rig_options *o)
@@ -162,7 +160,6 @@ static inline void rig_release(struct rig *g)
     sched_free(g->s);
     kv_disk_close(g->disk);
     g->be->ops->close(g->be);
-    kv_arena_release(&g->arena);
 }
 
 static inline struct request *rig_request(const struct rig *g, const int32_t *prompt,
