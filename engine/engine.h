@@ -44,8 +44,8 @@ const struct chat_template *engine_template(const struct engine *en); /* NULL wh
 /* Layout of KV blocks for this model under the settings (kv.dtype, kv.block_tokens). */
 enum status engine_kv_layout(const struct engine *en, const struct settings *s,
                              struct kv_layout *out, struct err *e);
-/* Differs when KV of equal tokens may differ: a hash of the file's bytes and of how the device computes. Reads
- * the whole file. */
+/* Differs when KV of equal tokens may differ: a hash of the file's bytes (the first 16) and of how the device
+ * computes. Reads the whole file. */
 void engine_digest(const struct engine *en, uint8_t digest[32]);
 /* With quantised KV: measures what the types cost this model against f16 on a built-in text (about a second
  * at most), logs it in one line, and warns when it is much. Never refuses. */

@@ -20,6 +20,7 @@ enum ticket_state { TICKET_WAITING, TICKET_HELD, TICKET_DONE, TICKET_FAILED, TIC
 
 struct kv_ticket {
     atomic_int state; /* enum ticket_state */
+    atomic_int note;
     uint64_t deadline_ns;
 };
 
@@ -28,6 +29,7 @@ struct kv_copier {
     struct kv_ticket *ticket; /* owns [max_jobs] */
     uint8_t *job; /* owns [max_jobs][job_bytes] */
     uint64_t n_answered; /* owner only */
+    int note; /* owner only: of the job answered last */
     atomic_uint_fast64_t n_pushed; /* written by the owner */
     atomic_uint_fast64_t n_done; /* written by the thread */
     atomic_bool asleep; /* the thread waits or is about to */
@@ -60,6 +62,16 @@ bool kv_ticket_hold(struct kv_ticket *ticket)
 void kv_ticket_let_go(struct kv_ticket *ticket)
 {
     CHECK(ticket_move(ticket, TICKET_HELD, TICKET_WAITING));
+}
+
+void kv_ticket_note(struct kv_ticket *ticket, int note)
+{
+    atomic_store(&ticket->note, note);
+}
+
+int kv_copier_note(const struct kv_copier *c)
+{
+    return c->note;
 }
 
 static void ticket_end(struct kv_ticket *t, bool ok)
@@ -166,6 +178,7 @@ bool kv_copier_push(struct kv_copier *c, const void *job)
     struct kv_ticket *t = ticket_at(c, i);
     memcpy(job_at(c, i), job, c->o.job_bytes);
     t->deadline_ns = c->o.deadline_ns ? clock_ns() + c->o.deadline_ns : 0;
+    atomic_store(&t->note, 0);
     atomic_store(&t->state, TICKET_WAITING);
     atomic_store(&c->n_pushed, i + 1);
     if (c->event && atomic_exchange(&c->asleep, false))
@@ -197,6 +210,7 @@ bool kv_copier_pop(struct kv_copier *c, void *job, enum kv_copy_end *end)
         *end = KV_COPY_LATE;
     }
     memcpy(job, job_at(c, i), c->o.job_bytes);
+    c->note = *end == KV_COPY_LATE ? 0 : atomic_load(&t->note);
     c->n_answered = i + 1;
     return true;
 }

@@ -58,5 +58,8 @@ uint64_t kv_copier_deadline_ns(const struct kv_copier *c);
  * touched; false: it was given up, touch nothing. */
 bool kv_ticket_hold(struct kv_ticket *ticket);
 void kv_ticket_let_go(struct kv_ticket *ticket);
+/* Leaves a number for the owner, who reads that of the job it popped last; 0 unless run left one. */
+void kv_ticket_note(struct kv_ticket *ticket, int note);
+int kv_copier_note(const struct kv_copier *c);
 
 #endif

@@ -40,9 +40,12 @@ static enum status open_files(struct kv_disk *d, const struct kv_disk_options *o
     uint64_t n_least = 0;
     for (uint32_t g = 0; g < o->layout->n_groups; g++)
         n_least += disk_file_bytes(d, g);
-    if (o->max_bytes < n_least)
-        return err_set(e, ERR_INVALID, "prefix.disk.bytes %llu is less than one block, %llu bytes",
-                       (unsigned long long)o->max_bytes, (unsigned long long)n_least);
+    if (d->o.max_bytes < n_least)
+        return err_set(e, ERR_INVALID,
+                       "prefix.disk.bytes %llu leaves %llu bytes beside named prefixes, less than "
+                       "one block of each group: %llu bytes",
+                       (unsigned long long)o->max_bytes, (unsigned long long)d->o.max_bytes,
+                       (unsigned long long)n_least);
     enum status status = kv_folder_open(o->path, "blocks", &d->folder, e);
     if (status != OK || (status = disk_read_secret(d, e)) != OK)
         return status;
@@ -74,7 +77,8 @@ enum status kv_disk_open(const struct kv_disk_options *o, struct kv_disk **out, 
     CHECK(o->max_jobs >= DISK_MIN_JOBS);
     d->o = *o;
     d->o.path = NULL;
-    d->o.named = NULL;
+    d->max_bytes = o->max_bytes;
+    d->o.max_bytes -= o->named ? kv_named_max_bytes(o->named) : 0;
     d->folder = -1;
     d->shared = mem_zalloc(sizeof(*d->shared));
     enum status status = open_files(d, o, e);
@@ -164,7 +168,6 @@ static bool evict(struct kv_disk *d)
                            .key = t->key};
     CHECK(kv_copier_push(d->copier, &job));
     disk_set(d, i, DISK_ABSENT, 0);
-    d->stats.n_evicted++;
     return true;
 }
 
@@ -207,22 +210,37 @@ bool kv_disk_get(struct kv_disk *d, const struct kv_disk_block *b)
     return true;
 }
 
-/* A put that failed or was late may have left a file (a late one may yet): it counts until it is
- * deleted. A late deletion is done all the same. A get that was late says nothing about the file. */
+/* What could not be deleted is still there, and served as before: unless it is being written anew, in
+ * which case the write counts it. */
+static void settle_drop(struct kv_disk *d, const struct disk_job *job, uint32_t i)
+{
+    if (i == DISK_NONE && (i = disk_add(d, job->domain, job->group, &job->key)) == DISK_NONE)
+        d->n_bytes += job->n_bytes; /* no place in the index: its room is taken for good */
+    else if (d->entry[i].state == DISK_ABSENT)
+        disk_set(d, i, DISK_PRESENT, job->n_bytes);
+}
+
+/* A put that was late may yet leave a file: it counts until it is deleted. A late deletion is done all
+ * the same. A get that was late says nothing about the file. */
 static void settle(struct kv_disk *d, const struct disk_job *job, enum kv_copy_end end)
 {
     uint32_t i = disk_find(d, job->domain, job->group, &job->key);
+    bool gone = kv_copier_note(d->copier) == DISK_GONE;
     if (job->kind == DISK_DROP) {
+        d->stats.n_evicted += end != KV_COPY_FAILED;
         if (end == KV_COPY_FAILED)
-            d->n_bytes += job->n_bytes; /* still there, for good as far as this process goes */
+            settle_drop(d, job, i);
     } else if (job->kind == DISK_PUT) {
         CHECK(i != DISK_NONE && d->entry[i].state == DISK_WRITING);
-        disk_set(d, i, end == KV_COPY_DONE ? DISK_PRESENT : DISK_FAILED, d->entry[i].n_bytes);
         d->stats.n_put += end == KV_COPY_DONE;
+        if (gone)
+            disk_set(d, i, DISK_ABSENT, 0);
+        else
+            disk_set(d, i, end == KV_COPY_DONE ? DISK_PRESENT : DISK_FAILED, d->entry[i].n_bytes);
     } else if (end == KV_COPY_DONE) {
         d->stats.n_got++;
     } else if (end == KV_COPY_FAILED && i != DISK_NONE && d->entry[i].state == DISK_PRESENT) {
-        disk_set(d, i, DISK_FAILED, d->entry[i].n_bytes);
+        disk_set(d, i, gone ? DISK_ABSENT : DISK_FAILED, gone ? 0 : d->entry[i].n_bytes);
     }
 }
 
@@ -281,9 +299,10 @@ void kv_disk_unpin(struct kv_disk *d, const struct kv_key *keys, uint32_t n)
 struct kv_disk_stats kv_disk_stats(const struct kv_disk *d)
 {
     struct kv_disk_stats s = d->stats;
-    s.n_bytes = d->n_bytes;
-    s.max_bytes = d->o.max_bytes;
+    s.n_bytes = d->n_bytes + (d->o.named ? kv_named_bytes(d->o.named) : 0);
+    s.max_bytes = d->max_bytes;
     s.n_bad = atomic_load(&d->shared->n_bad);
+    s.n_faults = atomic_load(&d->shared->faults.n);
     s.read_ns_byte = atomic_load(&d->shared->read_ns_byte);
     s.write_ns_byte = atomic_load(&d->shared->write_ns_byte);
     return s;

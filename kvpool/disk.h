@@ -12,9 +12,10 @@
  * A block is served only when every byte of its file is as it was written and its model, layout,
  * key, parent key and token ids are those asked for: a bad file costs a miss. Files appear by
  * rename, so that kill -9 leaves whole files only; there is no journal, and nothing is synced:
- * after a power cut the CRC tells which files are sound. The sum of the files stays within
- * max_bytes: least recently used goes first (the order survives in the files' times), blocks of
- * pinned prefixes never, files of other models like any other.
+ * after a power cut the CRC tells which files are sound. The sum of the files, names included, stays
+ * within max_bytes: least recently used goes first (the order survives in the files' times), blocks of
+ * pinned prefixes never, files of other models like any other. Folders and files that somebody else
+ * owns or may write to are refused: folders at the start, files as bad.
  *
  * Everything here is called by the engine thread; a thread of the cache's own does all reading,
  * writing and deleting, and answers come by kv_disk_pop. Nothing allocates after kv_disk_open. */
@@ -37,8 +38,10 @@ struct kv_disk_options {
     struct kv_store *store; /* borrows: what gets write to */
     uint8_t model_digest[32];
     const char *path; /* prefix.disk.path */
-    uint64_t max_bytes; /* prefix.disk.bytes; room for one block of each group at least */
-    const struct kv_named *named; /* NULL none; read by kv_disk_open: pins their blocks */
+    uint64_t
+        max_bytes; /* prefix.disk.bytes; room for one block of each group at least, beside names */
+    /* NULL: none. Their share of max_bytes is theirs; read by kv_disk_open: pins their blocks. Borrows. */
+    const struct kv_named *named;
     uint32_t max_jobs; /* in flight at most, deletions counted; >= 4 */
     uint64_t deadline_ns; /* from put or get to its answer; 0: none */
     bool threaded; /* false: kv_disk_step() does the work, for tests */
@@ -70,7 +73,7 @@ struct kv_disk_done {
 };
 
 /* Looks through the folder: O(files). Errors: ERR_IO, ERR_BUSY (another process), ERR_INVALID
- * (max_bytes below one block). */
+ * (max_bytes below one block), ERR_UNSUPPORTED (a folder or the secret that others could write). */
 enum status kv_disk_open(const struct kv_disk_options *o, struct kv_disk **out, struct err *e);
 /* Works off what is queued and ends the thread; kv_disk_pop has the rest of the answers. */
 void kv_disk_stop(struct kv_disk *d);
@@ -109,9 +112,11 @@ struct kv_disk_stats {
     uint32_t n_blocks; /* files that may be served */
     uint32_t n_foreign; /* files of other models or layouts */
     uint32_t n_pinned; /* entries that are pinned, put or not */
-    uint64_t n_bytes, max_bytes; /* on disk, what is being written counted */
+    uint64_t n_bytes, max_bytes; /* blocks and names on disk, what is being written counted */
     uint64_t n_put, n_got, n_evicted; /* since the start */
-    uint64_t n_bad; /* files that were not what they should be (bits, model, layout, tokens) */
+    uint64_t
+        n_bad; /* files that were not what they should be (bits, model, layout, tokens, owner) */
+    uint64_t n_faults; /* reads, writes and deletions that the disk refused */
     uint64_t n_failed,
         n_late; /* answers that were not ok: all, and those given up at the deadline */
     double read_ns_byte, write_ns_byte; /* measured, moving means; 0 unknown */

@@ -8,12 +8,11 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
-#include "kvpool/file.h"
+#include "base/log.h"
 
 static const char magic[8] = "MRKVBLK";
 
@@ -105,6 +104,14 @@ static void before_io(const struct kv_disk *d)
         d->o.before_io(d->o.before_io_arg);
 }
 
+/* For settle(), after a failure. */
+static void note_if_gone(const struct kv_disk *d, const char *name, struct kv_ticket *ticket)
+{
+    struct stat st;
+    if (fstatat(d->folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        kv_ticket_note(ticket, DISK_GONE);
+}
+
 static bool put(struct kv_disk *d, const struct disk_job *job, const char *name,
                 struct kv_ticket *ticket)
 {
@@ -119,27 +126,37 @@ static bool put(struct kv_disk *d, const struct disk_job *job, const char *name,
     memcpy(d->buffer, &head, sizeof(head));
     head.crc = crc32c(0, d->buffer, DISK_HEAD_BYTES + n);
     before_io(d);
-    if (!kv_file_replace(d->folder, name, &head, sizeof(head), d->buffer + DISK_HEAD_BYTES, n,
-                         false))
-        return false;
-    kv_measure(&d->shared->write_ns_byte, t0_ns, n);
-    return true;
+    /* A file that is there is one that could not be served. It goes first, so that there are never two,
+     * and a write that fails leaves none. */
+    if ((unlinkat(d->folder, name, 0) == 0 || errno == ENOENT) &&
+        kv_file_replace(d->folder, name, &head, sizeof(head), d->buffer + DISK_HEAD_BYTES, n,
+                        false)) {
+        kv_measure(&d->shared->write_ns_byte, t0_ns, n);
+        return true;
+    }
+    kv_disk_fault(&d->shared->faults, "cannot write to the disk prefix cache", errno);
+    note_if_gone(d, name, ticket);
+    return false;
 }
 
 enum reading { READING_OK, READING_BAD, READING_FAILED };
 
-/* The whole file in the buffer. Bad: it is not of the right kind and size. */
+/* The whole file in the buffer. Bad: it is not there, not ours, or not of the right kind and size. */
 static enum reading read_block_file(struct kv_disk *d, const char *name, size_t n_file)
 {
-    struct stat st;
-    enum reading result = READING_FAILED;
-    int fd = openat(d->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ENOENT || errno == ELOOP ? READING_BAD : READING_FAILED;
-    if (fstat(fd, &st) == 0 && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != n_file))
-        result = READING_BAD;
-    else if (kv_file_read(fd, d->buffer, n_file, 0))
-        result = READING_OK;
+    struct err e;
+    int fd;
+    uint64_t n;
+    enum status status = kv_file_open(d->folder, name, n_file, &fd, &n, &e);
+    if (status == ERR_UNSUPPORTED)
+        log_warn("a block of the disk prefix cache is not served: %s", e.text);
+    if (status != OK)
+        return status == ERR_IO ? READING_FAILED : READING_BAD;
+    enum reading result = n != n_file                              ? READING_BAD
+                          : kv_file_read(fd, d->buffer, n_file, 0) ? READING_OK
+                                                                   : READING_FAILED;
+    if (result == READING_FAILED)
+        kv_disk_fault(&d->shared->faults, "cannot read from the disk prefix cache", errno);
     if (result == READING_OK)
         futimens(fd, NULL); /* the order of use, for the next start */
     close(fd);
@@ -171,6 +188,7 @@ static bool get(struct kv_disk *d, const struct disk_job *job, const char *name,
     if (reading == READING_BAD) {
         atomic_fetch_add(&d->shared->n_bad, 1);
         unlinkat(d->folder, name, 0);
+        note_if_gone(d, name, ticket);
     }
     if (reading != READING_OK || !kv_ticket_hold(ticket))
         return false;
@@ -178,6 +196,19 @@ static bool get(struct kv_disk *d, const struct disk_job *job, const char *name,
         return false;
     kv_measure(&d->shared->read_ns_byte, t0_ns, n);
     return true;
+}
+
+/* Deleted even when nobody waits for it any more: later writes count on the room. */
+static bool drop(struct kv_disk *d, const char *name)
+{
+    struct stat st;
+    if (unlinkat(d->folder, name, 0) == 0 || errno == ENOENT)
+        return true;
+    int error = errno;
+    if (fstatat(d->folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return true; /* a read-only disk refuses before it looks */
+    kv_disk_fault(&d->shared->faults, "cannot delete from the disk prefix cache", error);
+    return false;
 }
 
 bool disk_run(void *disk, const void *job_, struct kv_ticket *ticket)
@@ -191,7 +222,7 @@ bool disk_run(void *disk, const void *job_, struct kv_ticket *ticket)
         return put(d, job, name, ticket);
     case DISK_GET:
         return get(d, job, name, ticket);
-    default: /* deleted even when nobody waits for it any more: later writes count on the room */
-        return unlinkat(d->folder, name, 0) == 0 || errno == ENOENT;
+    default:
+        return drop(d, name);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "kvpool/copier.h"
 #include "kvpool/disk.h"
+#include "kvpool/file.h"
 
 enum { DISK_MAX_SLOTS = 64, DISK_HEAD_BYTES = 512, DISK_NAME_BYTES = 64, DISK_UNIT_BYTES = 4096 };
 enum { DISK_VERSION = 1, DISK_MAX_ENTRIES = 1 << 20 };
@@ -72,14 +73,19 @@ struct disk_job {
     uint64_t id;
 };
 
-/* What the thread tells. */
+/* What the thread notes for settle(): a put or get that failed has left no file. */
+enum { DISK_GONE = 1 };
+
+/* What the thread reports. */
 struct disk_shared {
     atomic_uint_fast64_t n_bad;
+    struct kv_disk_faults faults;
     _Atomic double read_ns_byte, write_ns_byte;
 };
 
 struct kv_disk {
-    struct kv_disk_options o; /* path and named are not kept */
+    struct kv_disk_options o; /* path is not kept; max_bytes is what is left beside names */
+    uint64_t max_bytes; /* of blocks and names together */
     struct disk_domain domain;
     uint64_t short_domain;
     uint64_t secret[2];

@@ -13,7 +13,6 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kvpool/file.h"
 
 struct found {
     uint64_t domain;
@@ -26,6 +25,8 @@ struct found {
 struct found_list {
     struct found *at; /* owns */
     uint32_t n, cap;
+    uint32_t n_refused; /* files that others could have written */
+    struct err refusal; /* of the first of them */
 };
 
 struct secret_file {
@@ -35,23 +36,31 @@ struct secret_file {
     uint32_t crc; /* of what is before */
 };
 
+/* True: the file is there and sound. *status: why the folder can't be used, or OK. */
+static bool secret_there(struct kv_disk *d, enum status *status, struct err *e)
+{
+    struct secret_file old;
+    struct buf text = {0};
+    *status = kv_file_slurp(d->folder, "secret", sizeof(old), &text, e);
+    bool there = *status == OK && text.len == sizeof(old);
+    if (there) {
+        memcpy(&old, text.ptr, sizeof(old));
+        there = memcmp(old.magic, "MRKVKEY", sizeof(old.magic)) == 0 &&
+                old.crc == crc32c(0, &old, offsetof(struct secret_file, crc));
+        memcpy(d->secret, old.secret, sizeof(d->secret));
+    }
+    if (*status == ERR_NOT_FOUND || *status == ERR_TOO_LARGE)
+        *status = OK;
+    buf_release(&text);
+    return there;
+}
+
 enum status disk_read_secret(struct kv_disk *d, struct err *e)
 {
     struct secret_file file = {.magic = "MRKVKEY"};
-    struct buf text = {0};
-    bool there = kv_file_slurp(d->folder, "secret", sizeof(file), &text);
-    if (there && text.len == sizeof(file)) {
-        struct secret_file old;
-        memcpy(&old, text.ptr, sizeof(old));
-        there = memcmp(old.magic, file.magic, sizeof(old.magic)) == 0 &&
-                old.crc == crc32c(0, &old, offsetof(struct secret_file, crc));
-        memcpy(d->secret, old.secret, sizeof(d->secret));
-    } else {
-        there = false;
-    }
-    buf_release(&text);
-    if (there)
-        return OK;
+    enum status status;
+    if (secret_there(d, &status, e) || status != OK)
+        return status;
     if (getrandom(file.secret, sizeof(file.secret), 0) != sizeof(file.secret))
         return err_set(e, ERR_IO, "no random bytes for the disk prefix cache: %s", strerror(errno));
     file.crc = crc32c(0, &file, offsetof(struct secret_file, crc));
@@ -68,9 +77,13 @@ static bool look_at(const struct kv_disk *d, const char *name, struct found_list
     struct found f;
     struct stat st;
     if (!disk_name_read(name, &f.domain, &f.group, &f.key))
-        return strcmp(name, "writing.tmp") != 0;
+        return strcmp(name, KV_FILE_TEMPORARY) != 0;
     if (fstatat(d->folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return true;
+    if (kv_file_check_private(&st, name, list->n_refused ? NULL : &list->refusal) != OK) {
+        list->n_refused++;
+        return false;
+    }
     f.n_bytes = disk_units((uint64_t)st.st_size);
     f.used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     bool ours = f.domain == d->short_domain;
@@ -142,6 +155,9 @@ enum status disk_scan(struct kv_disk *d, struct err *e)
             unlinkat(d->folder, t->d_name, 0);
     }
     closedir(dir);
+    if (list.n_refused > 0)
+        log_warn("%u files of the disk prefix cache are deleted: %s%s", list.n_refused,
+                 list.refusal.text, list.n_refused > 1 ? ", and others like it" : "");
     if (list.n > 0)
         qsort(list.at, list.n, sizeof(*list.at), by_use);
     enter(d, &list);

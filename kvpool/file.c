@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 bool kv_file_write(int fd, const uint8_t *p, size_t n, uint64_t at)
 {
@@ -42,56 +42,121 @@ bool kv_file_read(int fd, uint8_t *p, size_t n, uint64_t at)
     return true;
 }
 
-/* Opens the folder `name` in folder `at`, ours and closed to others. -1 with errno. */
-static int open_private(int at, const char *name)
+/* ---- folders and files that nobody else could have written ---- */
+
+enum { WRITABLE_BY_OTHERS = 022, SEEN_BY_OTHERS = 077 };
+
+static enum status refuse_owner(uid_t owner, const char *what, struct err *e)
+{
+    return err_set(e, ERR_UNSUPPORTED, "'%s' is owned by user %u, and this server runs as user %u",
+                   what, (unsigned)owner, (unsigned)geteuid());
+}
+
+static enum status refuse_mode(const struct stat *st, const char *what, struct err *e)
+{
+    return err_set(e, ERR_UNSUPPORTED,
+                   "'%s' (owned by user %u) can be written by others: mode %04o", what,
+                   (unsigned)st->st_uid, (unsigned)(st->st_mode & 07777));
+}
+
+enum status kv_file_check_private(const struct stat *st, const char *what, struct err *e)
+{
+    if (st->st_uid != geteuid())
+        return refuse_owner(st->st_uid, what, e);
+    return st->st_mode & WRITABLE_BY_OTHERS ? refuse_mode(st, what, e) : OK;
+}
+
+/* The folder that is given may be root's, and shared when the sticky bit keeps names apart. */
+static enum status check_root(const struct stat *st, const char *path, struct err *e)
+{
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return refuse_owner(st->st_uid, path, e);
+    if (st->st_mode & WRITABLE_BY_OTHERS && !(st->st_mode & S_ISVTX))
+        return refuse_mode(st, path, e);
+    return OK;
+}
+
+static enum status cannot_open(const char *path, struct err *e)
+{
+    return err_set(e, ERR_IO, "cannot open the folder '%s': %s", path, strerror(errno));
+}
+
+static enum status open_root(const char *path, int *fd, struct err *e)
 {
     struct stat st;
+    *fd = -1;
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0 || fstat(*fd, &st) < 0)
+        return cannot_open(path, e);
+    return check_root(&st, path, e);
+}
+
+/* Opens the folder `name` in folder `at`, which is `path` in errors. */
+static enum status open_private(int at, const char *name, const char *path, int *fd, struct err *e)
+{
+    struct stat st;
+    *fd = -1;
     if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
-        return -1;
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) == 0 && ((st.st_mode & 077) == 0 || fchmod(fd, 0700) == 0))
-        return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+        return cannot_open(path, e);
+    *fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0 || fstat(*fd, &st) < 0)
+        return cannot_open(path, e);
+    enum status status = kv_file_check_private(&st, path, e);
+    if (status == OK && st.st_mode & SEEN_BY_OTHERS && fchmod(*fd, 0700) < 0)
+        return cannot_open(path, e);
+    return status;
+}
+
+static enum status lock_folder(int fd, const char *path, struct err *e)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return OK;
+    if (errno == EWOULDBLOCK)
+        return err_set(e, ERR_BUSY, "the folder '%s' is used by another process", path);
+    return err_set(e, ERR_IO, "cannot lock the folder '%s': %s", path, strerror(errno));
+}
+
+static void close_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
 }
 
 enum status kv_folder_open(const char *path, const char *name, int *fd, struct err *e)
 {
     int root = -1, kv = -1;
+    struct buf text = {0};
     *fd = -1;
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root >= 0)
-        kv = open_private(root, "kv");
-    if (kv >= 0)
-        *fd = open_private(kv, name);
-    int error = errno;
-    if (root >= 0)
-        close(root);
-    if (kv >= 0)
-        close(kv);
-    if (*fd < 0)
-        return err_set(e, ERR_IO, "cannot open the folder '%s/kv/%s': %s", path, name,
-                       strerror(error));
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
-        return OK;
-    error = errno;
-    close(*fd);
-    *fd = -1;
-    if (error == EWOULDBLOCK)
-        return err_set(e, ERR_BUSY, "the folder '%s/kv/%s' is used by another process", path, name);
-    return err_set(e, ERR_IO, "cannot lock the folder '%s/kv/%s': %s", path, name, strerror(error));
+    enum status status = open_root(path, &root, e);
+    if (status == OK) {
+        buf_printf(&text, "%s/kv", path);
+        status = open_private(root, "kv", text.ptr, &kv, e);
+    }
+    if (status == OK) {
+        buf_printf(&text, "/%s", name);
+        status = open_private(kv, name, text.ptr, fd, e);
+    }
+    if (status == OK)
+        status = lock_folder(*fd, text.ptr, e);
+    close_open(root);
+    close_open(kv);
+    if (status != OK) {
+        close_open(*fd);
+        *fd = -1;
+    }
+    buf_release(&text);
+    return status;
 }
 
 bool kv_file_replace(int folder, const char *name, const void *head, size_t n_head,
                      const void *rest, size_t n_rest, bool durable)
 {
-    static const char tmp[] = "writing.tmp";
-    int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    static const char tmp[] = KV_FILE_TEMPORARY;
+    /* Never into something that is there already, be it a link or a file that another holds open. */
+    if (unlinkat(folder, tmp, 0) < 0 && errno != ENOENT)
+        return false;
+    int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
     bool ok = kv_file_write(fd, head, n_head, 0) && kv_file_write(fd, rest, n_rest, n_head) &&
@@ -110,28 +175,65 @@ bool kv_file_replace(int folder, const char *name, const void *head, size_t n_he
     return false;
 }
 
-bool kv_file_slurp(int folder, const char *name, size_t n_max, struct buf *out)
+static enum status check_file(int fd, const char *name, uint64_t n_max, uint64_t *n_bytes,
+                              struct err *e)
 {
     struct stat st;
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    bool ok = fstat(fd, &st) == 0;
-    if (ok && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > n_max)) {
-        errno = EFBIG;
-        ok = false;
+    if (fstat(fd, &st) < 0)
+        return err_set(e, ERR_IO, "cannot look at '%s': %s", name, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is not a regular file", name);
+    *n_bytes = (uint64_t)st.st_size;
+    if (*n_bytes > n_max)
+        return err_set(e, ERR_TOO_LARGE, "'%s' has %llu bytes, over %llu", name,
+                       (unsigned long long)*n_bytes, (unsigned long long)n_max);
+    return kv_file_check_private(&st, name, e);
+}
+
+enum status kv_file_open(int folder, const char *name, uint64_t n_max, int *fd, uint64_t *n_bytes,
+                         struct err *e)
+{
+    *fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return err_set(e,
+                       errno == ENOENT  ? ERR_NOT_FOUND
+                       : errno == ELOOP ? ERR_UNSUPPORTED
+                                        : ERR_IO,
+                       "cannot open '%s': %s", name, strerror(errno));
+    enum status status = check_file(*fd, name, n_max, n_bytes, e);
+    if (status != OK) {
+        close(*fd);
+        *fd = -1;
     }
-    if (ok) {
-        size_t n = (size_t)st.st_size;
-        buf_reserve(out, n + 1);
-        ok = kv_file_read(fd, (uint8_t *)out->ptr + out->len, n, 0);
-        out->len += ok ? n : 0;
-        out->ptr[out->len] = 0;
-    }
-    int error = errno;
+    return status;
+}
+
+enum status kv_file_slurp(int folder, const char *name, size_t n_max, struct buf *out,
+                          struct err *e)
+{
+    int fd;
+    uint64_t n;
+    enum status status = kv_file_open(folder, name, n_max, &fd, &n, e);
+    if (status != OK)
+        return status;
+    buf_reserve(out, (size_t)n + 1);
+    if (kv_file_read(fd, (uint8_t *)out->ptr + out->len, (size_t)n, 0))
+        out->len += (size_t)n;
+    else
+        status = err_set(e, ERR_IO, "cannot read '%s': %s", name, strerror(errno));
+    out->ptr[out->len] = 0;
     close(fd);
-    errno = error;
-    return ok;
+    return status;
+}
+
+void kv_disk_fault(struct kv_disk_faults *f, const char *what, int error)
+{
+    enum { QUIET_S = 60 };
+    uint64_t now_ns = clock_ns(), until_ns = atomic_load(&f->quiet_until_ns);
+    atomic_fetch_add(&f->n, 1);
+    if (now_ns >= until_ns &&
+        atomic_compare_exchange_strong(&f->quiet_until_ns, &until_ns, now_ns + QUIET_S * NS_PER_S))
+        log_warn("%s: %s (logged once per minute at most)", what, strerror(error));
 }
 
 void kv_measure(_Atomic double *mean, uint64_t t0_ns, size_t n_bytes)

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,28 +17,42 @@
 #include "base/thread.h"
 #include "kvpool/file.h"
 
-enum { NAMED_VERSION = 2, FILE_NAME_BYTES = 2 * (KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 2 };
+enum { NAMED_VERSION = 3, MODEL_BYTES = 16, MODEL_SHOWN_BYTES = 8, UNIT_BYTES = 4096 };
+enum { FILE_NAME_BYTES = 2 * (MODEL_SHOWN_BYTES + KV_NAMED_OWNER_BYTES + KV_NAMED_NAME_BYTES) + 3 };
 
 /* First bytes of a file; then keys, tokens, owner, name, salt, messages. */
 struct named_head {
     char magic[8]; /* "MRKVNAM" and NUL */
     uint32_t crc; /* CRC-32C of the whole file with this field 0 */
     uint32_t version;
+    uint8_t model[MODEL_BYTES];
     uint64_t domain;
     int64_t made_unix_s;
     uint64_t place;
     uint32_t n_tokens, n_keys, n_owner, n_name, n_salt, n_messages;
 };
-_Static_assert(sizeof(struct named_head) == 64, "the head has no gaps");
+_Static_assert(sizeof(struct named_head) == 80, "the head has no gaps");
 
 static const char magic[8] = "MRKVNAM";
+
+/* What is kept of another model's name: the blocks that it pins. */
+struct foreign {
+    uint64_t domain;
+    struct kv_key *keys; /* owns [n_keys] */
+    uint32_t n_keys;
+};
 
 struct kv_named {
     struct mutex lock;
     int folder; /* owns; -1: memory only */
+    uint8_t model[MODEL_BYTES];
     struct kv_named_prefix **at; /* owns [KV_NAMED_MAX]; under lock, in order of place */
     uint32_t n;
     uint64_t n_tokens; /* of all, under lock */
+    struct foreign *foreign; /* owns [n_foreign]; from the start on */
+    uint32_t n_foreign;
+    uint64_t max_bytes;
+    atomic_uint_fast64_t n_bytes; /* of files, whole units; written under lock */
 };
 
 /* ---- one prefix ---- */
@@ -110,12 +125,30 @@ static void add_hex(char **to, struct str s)
     }
 }
 
-static void file_name(char out[FILE_NAME_BYTES], struct str owner, struct str name)
+static void file_name(char out[FILE_NAME_BYTES], const uint8_t model[MODEL_BYTES], struct str owner,
+                      struct str name)
 {
+    add_hex(&out, (struct str){(const char *)model, MODEL_SHOWN_BYTES});
+    *out++ = '-';
     add_hex(&out, owner);
     *out++ = '-';
     add_hex(&out, name);
     *out = 0;
+}
+
+static uint64_t units(uint64_t n_bytes)
+{
+    return (n_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+}
+
+/* That a prefix takes on disk. */
+static uint64_t file_bytes(const struct kv_named *n, const struct kv_named_prefix *p)
+{
+    if (n->folder < 0)
+        return 0;
+    return units(sizeof(struct named_head) + p->n_keys * sizeof(*p->keys) +
+                 p->n_tokens * sizeof(*p->tokens) + p->owner.len + p->name.len + p->salt.len +
+                 p->messages.len);
 }
 
 static enum status save(struct kv_named *n, const struct kv_named_prefix *p, struct err *e)
@@ -135,6 +168,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
     if (n->folder < 0)
         return OK;
     memcpy(head.magic, magic, sizeof(magic));
+    memcpy(head.model, n->model, sizeof(head.model));
     buf_add(&rest, p->keys, p->n_keys * sizeof(*p->keys));
     buf_add(&rest, p->tokens, p->n_tokens * sizeof(*p->tokens));
     buf_add_str(&rest, p->owner);
@@ -142,7 +176,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
     buf_add_str(&rest, p->salt);
     buf_add_str(&rest, p->messages);
     head.crc = crc32c(crc32c(0, &head, sizeof(head)), rest.ptr, rest.len);
-    file_name(name, p->owner, p->name);
+    file_name(name, n->model, p->owner, p->name);
     bool ok = kv_file_replace(n->folder, name, &head, sizeof(head), rest.ptr, rest.len, true);
     int error = errno;
     buf_release(&rest);
@@ -152,7 +186,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
 }
 
 /* Views into text; false: not a sound file. */
-static bool parse(struct buf *text, struct kv_named_prefix *p)
+static bool parse(struct buf *text, struct kv_named_prefix *p, uint8_t model[MODEL_BYTES])
 {
     struct named_head head;
     if (text->len < sizeof(head))
@@ -175,6 +209,7 @@ static bool parse(struct buf *text, struct kv_named_prefix *p)
                                   .made_unix_s = head.made_unix_s,
                                   .place = head.place};
     rest += n_tokens + n_keys;
+    memcpy(model, head.model, sizeof(head.model));
     p->owner = (struct str){rest, head.n_owner};
     p->name = (struct str){rest + head.n_owner, head.n_name};
     p->salt = (struct str){rest + head.n_owner + head.n_name, head.n_salt};
@@ -182,25 +217,55 @@ static bool parse(struct buf *text, struct kv_named_prefix *p)
     return check(p, NULL) == OK;
 }
 
+static void keep_foreign(struct kv_named *n, const struct kv_named_prefix *p)
+{
+    n->foreign = mem_realloc(n->foreign, mem_mul(n->n_foreign + 1, sizeof(*n->foreign)));
+    n->foreign[n->n_foreign++] =
+        (struct foreign){.domain = p->domain,
+                         .keys = mem_dup(p->keys, p->n_keys * sizeof(*p->keys)),
+                         .n_keys = p->n_keys};
+}
+
+/* Why a file that was read is left out, or NULL when it was taken in. */
+static const char *take_in(struct kv_named *n, struct buf *text, const char *name)
+{
+    char wanted[FILE_NAME_BYTES];
+    uint8_t model[MODEL_BYTES];
+    struct kv_named_prefix p;
+    if (!parse(text, &p, model))
+        return "not sound";
+    file_name(wanted, model, p.owner, p.name);
+    if (strcmp(wanted, name) != 0)
+        return "not sound";
+    if (memcmp(model, n->model, sizeof(model)) != 0) {
+        keep_foreign(n, &p);
+        return NULL;
+    }
+    if (n->n == KV_NAMED_MAX || n->n_tokens + p.n_tokens > KV_NAMED_ALL_TOKENS)
+        return "one too many";
+    n->at[n->n++] = copy_of(&p);
+    n->n_tokens += p.n_tokens;
+    return NULL;
+}
+
+/* Whatever it is, it takes its room. */
 static void load_file(struct kv_named *n, const char *name)
 {
     enum {
         MOST = sizeof(struct named_head) + 4 * KV_NAMED_TOKENS + 16 * KV_NAMED_TOKENS +
                KV_NAMED_MESSAGES_BYTES + 4096
     };
-    char wanted[FILE_NAME_BYTES] = "";
     struct buf text = {0};
-    struct kv_named_prefix p;
-    bool ok = kv_file_slurp(n->folder, name, MOST, &text) && parse(&text, &p);
-    if (ok)
-        file_name(wanted, p.owner, p.name);
-    if (!ok || strcmp(wanted, name) != 0)
-        log_warn("file '%s' of the named prefixes is not sound and is left out", name);
-    else if (n->n == KV_NAMED_MAX || n->n_tokens + p.n_tokens > KV_NAMED_ALL_TOKENS)
-        log_warn("file '%s' of the named prefixes is one too many and is left out", name);
-    else {
-        n->at[n->n++] = copy_of(&p);
-        n->n_tokens += p.n_tokens;
+    struct stat st;
+    struct err e;
+    if (fstatat(n->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        n->n_bytes += units((uint64_t)st.st_size);
+    if (kv_file_slurp(n->folder, name, MOST, &text, &e) != OK) {
+        log_warn("a file of the named prefixes is left out: %s", e.text);
+    } else {
+        const char *why = take_in(n, &text, name);
+        if (why)
+            log_warn("file '%s' of the named prefixes is %s and is left out", name, why);
     }
     buf_release(&text);
 }
@@ -222,7 +287,7 @@ static enum status load_all(struct kv_named *n, struct err *e)
         return err_set(e, ERR_IO, "cannot list the named prefixes: %s", strerror(errno));
     }
     for (struct dirent *t; (t = readdir(dir));) {
-        if (strcmp(t->d_name, "writing.tmp") == 0)
+        if (strcmp(t->d_name, KV_FILE_TEMPORARY) == 0)
             unlinkat(n->folder, t->d_name, 0);
         else if (t->d_name[0] != '.')
             load_file(n, t->d_name);
@@ -234,16 +299,34 @@ static enum status load_all(struct kv_named *n, struct err *e)
 
 /* ---- the table ---- */
 
-enum status kv_named_open(const char *path, struct kv_named **out, struct err *e)
+uint64_t kv_named_share(uint64_t disk_bytes)
+{
+    enum { MOST = 256 << 20 };
+    return disk_bytes / 8 < MOST ? disk_bytes / 8 : MOST;
+}
+
+uint64_t kv_named_max_bytes(const struct kv_named *n)
+{
+    return n->folder < 0 ? 0 : n->max_bytes;
+}
+
+uint64_t kv_named_bytes(const struct kv_named *n)
+{
+    return atomic_load(&n->n_bytes);
+}
+
+enum status kv_named_open(const struct kv_named_options *o, struct kv_named **out, struct err *e)
 {
     struct kv_named *n = mem_zalloc(sizeof(*n));
     n->at = mem_zalloc(mem_mul(KV_NAMED_MAX, sizeof(*n->at)));
     n->folder = -1;
+    n->max_bytes = o->max_bytes;
+    memcpy(n->model, o->model, sizeof(n->model));
     mutex_init(&n->lock);
     enum status status = OK;
-    if (*path)
-        status = kv_folder_open(path, "names", &n->folder, e);
-    if (status == OK && *path)
+    if (*o->path)
+        status = kv_folder_open(o->path, "names", &n->folder, e);
+    if (status == OK && *o->path)
         status = load_all(n, e);
     if (status != OK) {
         kv_named_close(n);
@@ -259,9 +342,12 @@ void kv_named_close(struct kv_named *n)
         return;
     for (uint32_t i = 0; i < n->n; i++)
         mem_free(n->at[i]);
+    for (uint32_t i = 0; i < n->n_foreign; i++)
+        mem_free(n->foreign[i].keys);
     if (n->folder >= 0)
         close(n->folder);
     mutex_release(&n->lock);
+    mem_free(n->foreign);
     mem_free(n->at);
     mem_free(n);
 }
@@ -273,6 +359,19 @@ static uint32_t find(const struct kv_named *n, struct str owner, struct str name
     while (i < n->n && !(str_eq(n->at[i]->owner, owner) && str_eq(n->at[i]->name, name)))
         i++;
     return i;
+}
+
+/* A file that is replaced takes its room until the new one is there. */
+static enum status check_disk(const struct kv_named *n, const struct kv_named_prefix *p,
+                              struct err *e)
+{
+    uint64_t n_bytes = n->n_bytes + file_bytes(n, p);
+    if (n->folder < 0 || n_bytes <= n->max_bytes)
+        return OK;
+    return err_set(e, ERR_TOO_LARGE,
+                   "named prefixes would take %llu bytes of the disk, over their share of "
+                   "prefix.disk.bytes, %llu",
+                   (unsigned long long)n_bytes, (unsigned long long)n->max_bytes);
 }
 
 static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
@@ -287,13 +386,18 @@ static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
     if (n_tokens > KV_NAMED_ALL_TOKENS)
         return err_set(e, ERR_TOO_LARGE, "named prefixes would have %llu tokens together, over %d",
                        (unsigned long long)n_tokens, KV_NAMED_ALL_TOKENS);
-    enum status status = save(n, p, e);
+    enum status status = check_disk(n, p, e);
+    if (status == OK)
+        status = save(n, p, e);
     if (status != OK)
         return status;
-    if (i < n->n)
+    n->n_bytes += file_bytes(n, p);
+    if (i < n->n) {
         *old = n->at[i];
-    else
+        n->n_bytes -= file_bytes(n, *old);
+    } else {
         n->n++;
+    }
     n->at[i] = copy_of(p);
     n->n_tokens = n_tokens;
     return OK;
@@ -346,10 +450,11 @@ static enum status take_out(struct kv_named *n, struct str owner, struct str nam
     uint32_t i = find(n, owner, name);
     if (i == n->n)
         return not_found(name, e);
-    file_name(file, owner, name);
+    file_name(file, n->model, owner, name);
     if (n->folder >= 0 && unlinkat(n->folder, file, 0) < 0 && errno != ENOENT)
         return err_set(e, ERR_IO, "cannot delete a named prefix: %s", strerror(errno));
     *gone = n->at[i];
+    n->n_bytes -= file_bytes(n, *gone);
     n->n_tokens -= (*gone)->n_tokens;
     n->n--;
     memmove(n->at + i, n->at + i + 1, (n->n - i) * sizeof(*n->at));
@@ -383,6 +488,8 @@ uint64_t kv_named_n_keys(const struct kv_named *n)
     uint64_t n_keys = 0;
     for (uint32_t i = 0; i < n->n; i++)
         n_keys += n->at[i]->n_keys;
+    for (uint32_t i = 0; i < n->n_foreign; i++)
+        n_keys += n->foreign[i].n_keys;
     return n_keys;
 }
 
@@ -392,5 +499,9 @@ void kv_named_each_key(const struct kv_named *n,
     for (uint32_t i = 0; i < n->n; i++) {
         for (uint32_t k = 0; k < n->at[i]->n_keys; k++)
             fn(arg, n->at[i]->domain, &n->at[i]->keys[k]);
+    }
+    for (uint32_t i = 0; i < n->n_foreign; i++) {
+        for (uint32_t k = 0; k < n->foreign[i].n_keys; k++)
+            fn(arg, n->foreign[i].domain, &n->foreign[i].keys[k]);
     }
 }

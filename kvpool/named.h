@@ -1,11 +1,15 @@
 /* Named prefixes: token ids under a name (PUT /v1/prefixes/NAME), which requests can begin with.
- * They outlive the process as kv/names/OWNER-NAME (hex digits) under prefix.disk.path, one file
+ * They outlive the process as kv/names/MODEL-OWNER-NAME (hex digits) under prefix.disk.path, one file
  * each, written whole or not at all, mode 0600; without a folder they live in memory.
  *
- * A name belongs to an owner (a tenant's name, "" for everybody's); nobody else sees it. The table
- * also keeps the chain keys of the prefix's blocks, so that the disk cache can pin them at a start
- * (kvpool/disk.h), and the domain they belong to: keys of another model, layout or secret mean
- * nothing.
+ * A name belongs to a model and an owner (a tenant's name, "" for everybody's). Token ids mean nothing
+ * to another model or tokenizer: names of others on the same folder are not seen, replaced or deleted,
+ * but their files count and their blocks stay pinned. The chat template is not part of it: chat renders
+ * the messages of a prefix anew, and what was rendered once stays readable to the model.
+ *
+ * The table also keeps the chain keys of the prefix's blocks, so that the disk cache can pin them at a
+ * start (kvpool/disk.h), and the domain they belong to: keys of another model, layout or secret mean
+ * nothing. Files take at most their share of prefix.disk.bytes.
  *
  * Thread: any, but not the engine thread: put and delete wait for the disk. */
 #ifndef KVPOOL_NAMED_H
@@ -43,9 +47,17 @@ struct kv_named_prefix {
     uint64_t place; /* the table's own: order in which names came, kept when one is put again */
 };
 
-/* path: prefix.disk.path, "" none. Files that are not sound are left out with a warning. Errors:
- * ERR_IO, ERR_BUSY (another process has the folder). */
-enum status kv_named_open(const char *path, struct kv_named **out, struct err *e);
+struct kv_named_options {
+    const char *path; /* prefix.disk.path, "" none */
+    uint64_t max_bytes; /* that files may take: kv_named_share() */
+    uint8_t model[16]; /* what must be equal for token ids to mean the same */
+};
+
+/* Of prefix.disk.bytes: an eighth, 256 MiB at most. */
+uint64_t kv_named_share(uint64_t disk_bytes);
+/* Files that are not sound, or that others could have written, are left out with a warning. Errors:
+ * ERR_IO, ERR_BUSY (another process has the folder), ERR_UNSUPPORTED (others could have written it). */
+enum status kv_named_open(const struct kv_named_options *o, struct kv_named **out, struct err *e);
 void kv_named_close(struct kv_named *n); /* NULL is fine */
 
 /* Adds p or replaces the one of the same owner and name. *old (may be NULL): the one that was
@@ -64,7 +76,10 @@ void kv_named_prefix_free(struct kv_named_prefix *p); /* NULL is fine */
 void kv_named_each(struct kv_named *n, struct str owner,
                    void (*fn)(void *arg, const struct kv_named_prefix *p), void *arg);
 
-/* For kvpool/disk.c at its start, before other threads run. */
+uint64_t kv_named_max_bytes(const struct kv_named *n); /* 0 without a folder */
+uint64_t kv_named_bytes(const struct kv_named *n); /* that files take, those of other models too */
+
+/* For kvpool/disk.c at its start, before other threads run: of all models. */
 uint64_t kv_named_n_keys(const struct kv_named *n);
 void kv_named_each_key(const struct kv_named *n,
                        void (*fn)(void *arg, uint64_t domain, const struct kv_key *key), void *arg);

@@ -253,6 +253,7 @@ void disk_gauges(struct sched *s)
     metrics_set(m, METRIC_DISK_BLOCKS, NULL, st.n_blocks);
     metrics_set(m, METRIC_DISK_USED, NULL, (double)st.n_bytes);
     metrics_add(m, METRIC_DISK_BAD, NULL, (double)(st.n_bad - d->seen.n_bad));
+    metrics_add(m, METRIC_DISK_ERRORS, NULL, (double)(st.n_faults - d->seen.n_faults));
     metrics_add(m, METRIC_DISK_EVICTED, NULL, (double)(st.n_evicted - d->seen.n_evicted));
     for (uint32_t i = 0; i < 2; i++) {
         metrics_add(m, METRIC_DISK_BYTES, i ? "written" : "read", (double)d->n_bytes[i]);

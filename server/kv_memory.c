@@ -77,6 +77,16 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     return status;
 }
 
+/* The digest's first half is the file's alone, weights and vocabulary: what token ids mean doesn't change
+ * with the machine or the KV types. */
+static enum status open_named(struct kv_memory *m, const struct settings *set, struct err *e)
+{
+    struct kv_named_options o = {.path = set->prefix_disk_path,
+                                 .max_bytes = kv_named_share(set->prefix_disk_bytes)};
+    memcpy(o.model, m->model_digest, sizeof(o.model));
+    return kv_named_open(&o, &m->named, e);
+}
+
 /* Named prefixes are there without a folder too, until the process ends. */
 static enum status open_disk(struct kv_memory *m, const struct engine *en,
                              const struct settings *set, struct err *e)
@@ -90,10 +100,11 @@ static enum status open_disk(struct kv_memory *m, const struct engine *en,
                                 .threaded = true,
                                 .wake = wake,
                                 .wake_arg = m};
-    enum status status = kv_named_open(set->prefix_disk_path, &m->named, e);
+    if (*set->prefix_disk_path)
+        engine_digest(en, m->model_digest);
+    enum status status = open_named(m, set, e);
     if (status || !*set->prefix_disk_path)
         return status;
-    engine_digest(en, m->model_digest);
     memcpy(o.model_digest, m->model_digest, sizeof(o.model_digest));
     o.named = m->named;
     status = kv_disk_open(&o, &m->disk, e);

@@ -52,6 +52,7 @@ static enum status open_signals(struct app *a, struct err *e)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write over ulimit -f fails like one to a full disk */
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return err_set(e, ERR_IO, "cannot block signals: %s", strerror(errno));
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "config/ledger.h"
+#include "config/metrics.h"
 #include "scheduler/snapshot.h"
 #include "server/exchange.h"
 #include "server/api/messages.h"
@@ -56,6 +57,13 @@ static void change_pins(const struct service *v, const struct kv_named_prefix *n
     a->n_unpin = n_unpin;
     a->done = pins_done;
     sched_ask(v->sched, a);
+}
+
+/* Those of blocks are counted by the engine thread. */
+static void count_fault(const struct server *srv, enum status status)
+{
+    if (status == ERR_IO)
+        metrics_add(srv->metrics, METRIC_DISK_ERRORS, NULL, 1);
 }
 
 /* ---- PUT ---- */
@@ -132,6 +140,7 @@ static void keep(struct exchange *ex)
     if (!status)
         change_pins(ex->service, &p, old);
     mutex_unlock(&srv->prefix_lock);
+    count_fault(srv, status);
     if (status) {
         reply_err(ex, &e);
     } else {
@@ -182,6 +191,7 @@ void api_prefix_delete(struct exchange *ex)
     if (!status)
         change_pins(ex->service, NULL, old);
     mutex_unlock(&srv->prefix_lock);
+    count_fault(srv, status);
     if (status == ERR_NOT_FOUND)
         err_set_field(&e, status, "name", "prefix_not_found", "there is no prefix \"%.*s\"",
                       KV_NAMED_NAME_BYTES, name.ptr);

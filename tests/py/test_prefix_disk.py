@@ -5,6 +5,7 @@ What must never change is the answer: text and log-probabilities are those of a 
 import os
 import pathlib
 import random
+import resource
 import signal
 import stat
 import subprocess
@@ -18,6 +19,8 @@ PATH = "/v1/completions"
 SMALL = ["--kv.bytes", "128MiB"]
 HITS = "millrace_prefix_disk_hit_tokens_total"
 BLOCKS = "millrace_prefix_disk_blocks"
+USED = "millrace_prefix_disk_used_bytes"
+ERRORS = "millrace_prefix_disk_errors_total"
 BAD = "millrace_prefix_disk_bad_total"
 GEMMA = os.environ.get("MILLRACE_TEST_DATA", "") + "/models/gemma3-270m.gguf"
 
@@ -55,6 +58,12 @@ def ask_twice(server, prompt, headers=(), **fields):
     assert n == (len(prompt) - 1) // BLOCK * BLOCK
     wait_for(lambda: server.metric(BLOCKS) >= before + n // BLOCK, "the prompt is on the disk")
     return n
+
+
+def disk_use(folder):
+    """Bytes of all files but the secret, in units of 4096."""
+    files = [path.stat().st_size for path in (folder / "kv").rglob("*") if path.is_file() and path.name != "secret"]
+    return sum((size + 4095) // 4096 * 4096 for size in files)
 
 
 def block_files(folder):
@@ -231,13 +240,48 @@ def test_the_cap_holds_and_modes_are_private(tmp_path):
     "options,text",
     [
         (["--set", "prefix.enabled=false"], "prefix.disk.path needs prefix.enabled"),
-        (["--prefix.disk.bytes", "100KiB"], "prefix.disk.bytes 102400 is less than one block"),
+        (["--prefix.disk.bytes", "100KiB"], "prefix.disk.bytes 102400 leaves 89600 bytes beside named prefixes, less than one block"),
     ],
 )
 def test_options_that_cannot_be_are_refused_by_name(tmp_path, options, text):
     argv = [BINARY, "serve", "--model", MODEL, "--port", "0", "--prefix.disk.path", str(tmp_path), *SMALL, *options]
     done = subprocess.run(argv, capture_output=True, text=True, env=clean_environment(), check=False)
     assert done.returncode == 1 and text in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["", "kv", "kv/blocks", "kv/names"])
+def test_a_folder_that_others_get_at_is_refused_with_the_owners_id(tmp_path, folder):
+    (tmp_path / "kv" / "blocks").mkdir(parents=True)
+    (tmp_path / "kv" / "names").mkdir()
+    argv = [BINARY, "serve", "--model", MODEL, "--port", "0", "--prefix.disk.path", str(tmp_path), *SMALL]
+    for spoil, text in ((lambda path: os.chown(path, 4321, 4321), "is owned by user 4321"),
+                        (lambda path: path.chmod(0o777), "(owned by user 0) can be written by others: mode 0777")):
+        spoil(tmp_path / folder)
+        done = subprocess.run(argv, capture_output=True, text=True, env=clean_environment(), check=False)
+        assert done.returncode == 1 and f"'{tmp_path / folder}' {text}" in done.stderr, done.stderr
+        os.chown(tmp_path / folder, 0, 0)
+
+
+def test_a_disk_that_is_full_shows_in_a_metric_and_one_line(tmp_path, truth):
+    with with_disk(tmp_path) as server:
+        ask_twice(server, PROMPTS[0])
+        old = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, old[1]))
+        for prompt, expected in zip(PROMPTS[1:], truth[1:]):
+            for _ in range(2):
+                assert answer(ask(server, prompt)) == expected
+        wait_for(lambda: server.metric(ERRORS) >= 3, "the disk refuses")
+        n = server.metric(ERRORS)
+        assert put(server, "big", {"prompt": ids(3, 2000)}).status == 500
+        wait_for(lambda: server.metric(ERRORS) > n, "a name that is not written counts too")
+        assert names_of(server) == []
+        wait_for(lambda: server.metric(USED) == disk_use(tmp_path), "the gauge is what is there")
+        assert server.metric(BLOCKS) == len(block_files(tmp_path)) == 2
+        assert server.log_text().count("cannot write to the disk prefix cache: ") == 1
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, old)
+        ask_twice(server, ids(77, 60))
+        wait_for(lambda: server.metric(USED) == disk_use(tmp_path), "the gauge is what is there")
+        assert server.metric(BLOCKS) == len(block_files(tmp_path)) == 5
 
 
 def test_a_folder_belongs_to_one_process_at_a_time(filled):
@@ -354,6 +398,50 @@ def test_a_prefix_that_lost_its_blocks_is_computed_again(tmp_path, truth):
         reply = ask(server, PROMPTS[3][160:], prefix="doc")
         assert answer(reply) == truth[3] and cached(reply) < 160
     assert tmp_path.exists()
+
+
+def test_names_of_one_model_are_not_seen_by_another(tmp_path, truth):
+    """Ids of a small vocabulary are all there in a larger one, and mean something else."""
+    with with_disk(tmp_path) as server:
+        assert put(server, "doc", {"prompt": PROMPTS[3][:160]}).status == 200
+        assert put(server, "rivers", {"messages": SYSTEM}).status == 200
+        kept = sorted(path.name for path in (tmp_path / "kv" / "names").iterdir())
+    with with_disk(tmp_path, "--model", GEMMA) as server:
+        assert names_of(server) == []
+        for name in ("doc", "rivers"):
+            assert server.ask("GET", f"/v1/prefixes/{name}").status == 404
+            assert server.ask("DELETE", f"/v1/prefixes/{name}").status == 404
+            fields = {"prompt": ids(1, 5), "prefix": name, "max_tokens": 2}
+            assert server.ask("POST", PATH, fields).status == 404
+        assert put(server, "doc", {"prompt": ids(2, 40)}).status == 200
+        assert names_of(server) == ["doc"]
+        assert cached(ask(server, ids(3, 20), prefix="doc")) == 32
+    with with_disk(tmp_path) as server:
+        assert names_of(server) == ["doc", "rivers"]
+        reply = ask(server, PROMPTS[3][160:], prefix="doc")
+        assert answer(reply) == truth[3] and cached(reply) == 160
+    names = {path.name for path in (tmp_path / "kv" / "names").iterdir()}
+    assert names.issuperset(kept) and len(names) == 3
+
+
+def test_names_and_blocks_together_stay_within_the_disk_bytes(tmp_path):
+    most = 4 << 20
+    with with_disk(tmp_path, "--prefix.disk.bytes", "4MiB") as server:
+        seen = set()
+        for i in range(140):
+            reply = put(server, f"n{i}", {"prompt": ids(i, 4)})
+            seen.add(reply.status)
+            assert disk_use(tmp_path) <= most
+            if reply.status == 413:
+                assert "prefix.disk.bytes" in reply.json["error"]["message"]
+        assert len(names_of(server)) == most // 8 // 4096
+        assert seen == {200, 413}
+        for seed in range(6):
+            for _ in range(2):
+                ask(server, ids(700 + seed, 70))
+            assert disk_use(tmp_path) <= most
+        server.wait_idle()
+        wait_for(lambda: server.metric(USED) == disk_use(tmp_path), "the gauge is what is there")
 
 
 def test_names_belong_to_the_key(tmp_path):

@@ -229,7 +229,7 @@ static void listen_and_serve(struct world *w, const struct engine_info *info)
     static char alias[] = "m";
     static char *aliases[] = {alias};
     bool named = w->set.model_alias.n > 0;
-    must(kv_named_open("", &w->prefixes, &e), &e);
+    must(kv_named_open(&(struct kv_named_options){.path = ""}, &w->prefixes, &e), &e);
     w->service = (struct service){.set = &w->set,
                                   .id = named ? w->set.model_alias.item : aliases,
                                   .n_ids = named ? w->set.model_alias.n : 1,

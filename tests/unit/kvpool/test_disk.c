@@ -319,24 +319,28 @@ START_TEST(blocks_of_named_prefixes_are_pinned_from_the_start)
                                 .keys = keys,
                                 .n_keys = 3,
                                 .domain = kv_disk_domain(r.disk)};
-    ck_assert_int_eq(kv_named_open(r.folder, &named, &e), OK);
+    struct kv_named_options o = {.path = r.folder, .max_bytes = DISK_UNIT_BYTES};
+    ck_assert_int_eq(kv_named_open(&o, &named, &e), OK);
     ck_assert_int_eq(kv_named_put(named, &p, NULL, &e), OK);
     for (uint64_t n = 0; n < 8; n++)
         ck_assert(put(&r, 0, n));
-    r.o.max_bytes = 5 * disk_file_bytes(r.disk, 0);
+    r.o.max_bytes = 5 * disk_file_bytes(r.disk, 0) + o.max_bytes;
     for (int other_model = 1; other_model >= 0; other_model--) {
         kv_disk_close(r.disk);
         kv_named_close(named);
-        ck_assert_int_eq(kv_named_open(r.folder, &named, &e), OK);
+        o.model[0] = (uint8_t)other_model;
+        ck_assert_int_eq(kv_named_open(&o, &named, &e), OK);
         r.o.named = named;
         r.o.model_digest[0] ^= 1;
         rig_open(&r);
         for (uint64_t n = 100; n < 120; n++)
             EXPECT(put(&r, 0, n));
+        ck_assert_uint_eq(kv_disk_stats(r.disk).n_bytes, disk_use(&r) + DISK_UNIT_BYTES);
+        ck_assert_uint_le(kv_disk_stats(r.disk).n_bytes, r.o.max_bytes);
     }
     ck_assert(get(&r, 0, 0) && get(&r, 0, 1) && get(&r, 0, 2) && !has(&r, 0, 3));
-    kv_named_close(named);
     rig_release(&r);
+    kv_named_close(named);
 }
 END_TEST
 
@@ -356,8 +360,8 @@ START_TEST(folders_and_files_are_private_whatever_the_umask)
             snprintf(path, sizeof(path), "%s%s", r.folder, folders[i]);
             ck_assert_int_eq(stat(path, &st), 0);
             /* The folder that was there already is its owner's to open. */
-            ck_assert_uint_eq(st.st_mode & 07777, round && i == 0 ? 0777 : 0700);
-            ck_assert_int_eq(chmod(path, 0777), 0);
+            ck_assert_uint_eq(st.st_mode & 07777, round && i == 0 ? 0755 : 0700);
+            ck_assert_int_eq(chmod(path, 0755), 0);
         }
         rig_restart(&r);
     }
@@ -382,11 +386,12 @@ START_TEST(what_cannot_be_opened_is_said)
     kv_disk_close(r.disk);
     r.o.max_bytes = 4096;
     ck_assert_int_eq(kv_disk_open(&r.o, &second, &e), ERR_INVALID);
-    ck_assert_ptr_nonnull(strstr(e.text, "prefix.disk.bytes 4096 is less than one block, "));
+    ck_assert_ptr_nonnull(
+        strstr(e.text, "prefix.disk.bytes 4096 leaves 4096 bytes beside named prefixes, "));
     r.o.path = "/tmp/millrace-no-such-folder/x";
     r.o.max_bytes = 1 << 24;
     ck_assert_int_eq(kv_disk_open(&r.o, &second, &e), ERR_IO);
-    ck_assert_str_eq(e.text, "cannot open the folder '/tmp/millrace-no-such-folder/x/kv/blocks': "
+    ck_assert_str_eq(e.text, "cannot open the folder '/tmp/millrace-no-such-folder/x': "
                              "No such file or directory");
     r.o.path = r.folder;
     rig_open(&r);

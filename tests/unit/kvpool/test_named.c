@@ -5,22 +5,25 @@
 
 struct table {
     char folder[64];
+    struct kv_named_options o;
     struct kv_named *named;
 };
 
 static void table_init(struct table *t)
 {
     struct err e;
+    t->o = (struct kv_named_options){
+        .path = t->folder, .max_bytes = 1 << 30, .model = {1, 2, 3, 4, 5, 6, 7, 8, 9}};
     snprintf(t->folder, sizeof(t->folder), "/tmp/millrace-named-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(t->folder));
-    ck_assert_int_eq(kv_named_open(t->folder, &t->named, &e), OK);
+    ck_assert_int_eq(kv_named_open(&t->o, &t->named, &e), OK);
 }
 
 static void table_restart(struct table *t)
 {
     struct err e;
     kv_named_close(t->named);
-    ck_assert_int_eq(kv_named_open(t->folder, &t->named, &e), OK);
+    ck_assert_int_eq(kv_named_open(&t->o, &t->named, &e), OK);
 }
 
 static void table_release(struct table *t)
@@ -231,7 +234,7 @@ START_TEST(there_are_only_so_many_names)
 {
     struct table t = {0};
     struct err e;
-    ck_assert_int_eq(kv_named_open("", &t.named, &e), OK); /* in memory */
+    ck_assert_int_eq(kv_named_open(&(struct kv_named_options){.path = ""}, &t.named, &e), OK);
     for (int i = 0; i < KV_NAMED_MAX; i++) {
         char name[16];
         snprintf(name, sizeof(name), "n%d", i);
@@ -251,8 +254,8 @@ START_TEST(a_file_with_a_flipped_bit_or_another_name_is_left_out)
     char path[200], other[200];
     table_init(&t);
     ck_assert_int_eq(put_prefix(&t, "o", "n", 16), OK);
-    snprintf(path, sizeof(path), "%s/kv/names/6f-6e", t.folder);
-    snprintf(other, sizeof(other), "%s/kv/names/6f-6f", t.folder);
+    snprintf(path, sizeof(path), "%s/kv/names/0102030405060708-6f-6e", t.folder);
+    snprintf(other, sizeof(other), "%s/kv/names/0102030405060708-6f-6f", t.folder);
     struct stat st;
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
@@ -282,13 +285,105 @@ START_TEST(a_file_with_a_flipped_bit_or_another_name_is_left_out)
 }
 END_TEST
 
+static uint64_t names_use(const struct table *t)
+{
+    char path[128];
+    uint64_t n = 0;
+    snprintf(path, sizeof(path), "%s/kv/names", t->folder);
+    DIR *dir = opendir(path);
+    for (struct dirent *f; (f = readdir(dir));) {
+        struct stat st;
+        EXPECT(fstatat(dirfd(dir), f->d_name, &st, 0) == 0);
+        n += S_ISREG(st.st_mode) ? disk_units((uint64_t)st.st_size) : 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+static void count_name(void *arg, const struct kv_named_prefix *p)
+{
+    (void)p;
+    ++*(int *)arg;
+}
+
+/* Token ids of one model are nonsense to another, be its vocabulary as large or larger. */
+START_TEST(two_models_on_one_folder_keep_their_names_apart)
+{
+    struct table t;
+    struct err e;
+    table_init(&t);
+    ck_assert_int_eq(put_prefix(&t, "o", "bot", 16), OK);
+    /* One that differs in what the file's name shows, one that differs behind it. */
+    for (int byte = 0; byte < 16; byte += 15) {
+        int n = 0;
+        t.o.model[byte] ^= 0x80;
+        table_restart(&t);
+        ck_assert(!is_there(&t, "o", "bot"));
+        kv_named_each(t.named, str_of("o"), count_name, &n);
+        ck_assert_int_eq(n, 0);
+        ck_assert_int_eq(kv_named_delete(t.named, str_of("o"), str_of("bot"), NULL, &e),
+                         ERR_NOT_FOUND);
+        ck_assert_uint_eq(kv_named_n_keys(t.named), 16 / 8); /* its blocks stay pinned */
+        t.o.model[byte] ^= 0x80;
+    }
+    t.o.model[0] ^= 0x80;
+    table_restart(&t);
+    ck_assert_int_eq(put_prefix(&t, "o", "bot", 24), OK);
+    expect_has(&t, "o", "bot", 24);
+    t.o.model[0] ^= 0x80;
+    table_restart(&t);
+    expect_has(&t, "o", "bot", 16);
+    ck_assert_uint_eq(kv_named_n_keys(t.named), 16 / 8 + 24 / 8);
+    ck_assert_int_eq(kv_named_delete(t.named, str_of("o"), str_of("bot"), NULL, &e), OK);
+    t.o.model[0] ^= 0x80;
+    table_restart(&t);
+    expect_has(&t, "o", "bot", 24);
+    table_release(&t);
+}
+END_TEST
+
+START_TEST(names_take_no_more_of_the_disk_than_their_share)
+{
+    enum { UNITS = 6 };
+    struct table t;
+    struct err e;
+    char name[16];
+    table_init(&t);
+    t.o.max_bytes = UNITS * DISK_UNIT_BYTES;
+    table_restart(&t);
+    for (int i = 0; i < UNITS; i++) {
+        snprintf(name, sizeof(name), "n%d", i);
+        ck_assert_int_eq(put_prefix(&t, "", name, 16), OK);
+        ck_assert_uint_eq(kv_named_bytes(t.named), names_use(&t));
+    }
+    for (int round = 0; round < 3; round++) {
+        struct kv_named_prefix p = prefix_of("", round == 1 ? "n0" : "more", 8);
+        ck_assert_int_eq(kv_named_put(t.named, &p, NULL, &e), ERR_TOO_LARGE);
+        ck_assert_ptr_nonnull(strstr(e.text, "28672 bytes of the disk"));
+        ck_assert_ptr_nonnull(strstr(e.text, "prefix.disk.bytes, 24576"));
+        ck_assert_uint_eq(names_use(&t), UNITS * DISK_UNIT_BYTES);
+        t.o.model[3] ^= round == 1; /* those of another model count too */
+        table_restart(&t);
+        ck_assert_uint_eq(kv_named_bytes(t.named), names_use(&t));
+    }
+    t.o.model[3] ^= 1;
+    table_restart(&t);
+    ck_assert_int_eq(kv_named_delete(t.named, str_of(""), str_of("n3"), NULL, &e), OK);
+    ck_assert_int_eq(put_prefix(&t, "", "n0", 24), OK);
+    ck_assert_int_eq(put_prefix(&t, "", "more", 24), OK);
+    ck_assert_uint_eq(kv_named_bytes(t.named), UNITS * DISK_UNIT_BYTES);
+    ck_assert_uint_eq(names_use(&t), UNITS * DISK_UNIT_BYTES);
+    table_release(&t);
+}
+END_TEST
+
 START_TEST(one_process_at_a_time_has_the_folder)
 {
     struct table t;
     struct kv_named *second;
     struct err e;
     table_init(&t);
-    ck_assert_int_eq(kv_named_open(t.folder, &second, &e), ERR_BUSY);
+    ck_assert_int_eq(kv_named_open(&t.o, &second, &e), ERR_BUSY);
     ck_assert_ptr_nonnull(strstr(e.text, "/kv/names' is used by another process"));
     table_release(&t);
 }
@@ -330,7 +425,7 @@ START_TEST(any_thread_may_use_the_table)
     struct kv_named *named;
     struct thread thread[3];
     struct err e;
-    ck_assert_int_eq(kv_named_open("", &named, &e), OK);
+    ck_assert_int_eq(kv_named_open(&(struct kv_named_options){.path = ""}, &named, &e), OK);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(thread_start(&thread[i], "churn", churn, named, &e), OK);
     for (int i = 0; i < 3; i++)
@@ -347,6 +442,8 @@ int main(void)
     tcase_add_test(t, a_name_keeps_what_it_stands_for_across_restarts);
     tcase_add_test(t, an_owner_sees_its_own_names_only_oldest_first);
     tcase_add_test(t, names_of_one_second_keep_their_order_across_restarts);
+    tcase_add_test(t, two_models_on_one_folder_keep_their_names_apart);
+    tcase_add_test(t, names_take_no_more_of_the_disk_than_their_share);
     tcase_add_test(t, bounds_are_refused_with_value_and_limit);
     tcase_add_test(t, there_are_only_so_many_names);
     tcase_add_test(t, a_file_with_a_flipped_bit_or_another_name_is_left_out);

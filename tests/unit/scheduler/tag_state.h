@@ -228,7 +228,8 @@ static inline void tag_disk_options(struct tag_world *w)
     o->disk_deadline_ns = one_in(r, 2) ? (10 + draw(r, 200)) * NS_PER_MS : 0;
     w->damages = one_in(r, 2);
     struct err e;
-    ck_assert_msg(kv_named_open("", &w->named, &e) == OK, "%s", e.text);
+    ck_assert_msg(kv_named_open(&(struct kv_named_options){.path = ""}, &w->named, &e) == OK, "%s",
+                  e.text);
     o->named = w->named;
 }
 
