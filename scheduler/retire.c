@@ -50,11 +50,16 @@ static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hi
     return cut;
 }
 
-static void refuse_logits(struct sched *s, struct seq *q)
+static void refuse_row(struct sched *s, struct seq *q, const struct sample_job *job)
 {
     struct err e;
-    err_set(&e, ERR_NUMERIC, "logits at position %u of choice %u are not finite", q->n_kv,
-            q->choice);
+    if (job->token == SAMPLE_ALL_BANNED)
+        err_set(&e, ERR_INVALID,
+                "every token is banned at position %u of choice %u (logit_bias, min_tokens)",
+                q->n_kv, q->choice);
+    else
+        err_set(&e, ERR_NUMERIC, "logits at position %u of choice %u are not finite", q->n_kv,
+                q->choice);
     req_end(s, q->req, &e);
 }
 
@@ -119,7 +124,7 @@ static void commit_span(struct sched *s, struct seq *q, const struct batch_span 
 static void commit_spans(struct sched *s)
 {
     for (uint32_t i = 0; i < s->batch.n_outs; i++)
-        s->out_seq[i]->nan |= s->batch.out[i].job.token < 0;
+        s->out_seq[i]->nan |= s->batch.out[i].job.token == SAMPLE_BAD_LOGITS;
     for (uint32_t i = 0; i < s->batch.n_spans; i++) {
         struct seq *q = s->span_seq[i];
         commit_span(s, q, &s->batch.span[i]);
@@ -168,7 +173,7 @@ void retire_step(struct sched *s)
         if (q->state != SEQ_LIVE || q->kv.lost)
             continue; /* its request ended with an earlier row of this step, or the row is void */
         if (job->token < 0)
-            refuse_logits(s, q);
+            refuse_row(s, q, job);
         else if (job->given >= 0)
             emit_prompt(s, q->req, job);
         else

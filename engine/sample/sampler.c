@@ -364,13 +364,13 @@ static uint32_t draw(const struct sample_job *job, struct row *r, struct sample_
     return draw_row(job, r, inv_t, s);
 }
 
-static uint32_t choose_token(const struct sample_job *job, struct row r, struct sample_scratch *s)
+static int32_t choose_token(const struct sample_job *job, struct row r, struct sample_scratch *s)
 {
     if (!isfinite(r.max))
-        return 0;
+        return SAMPLE_BAD_LOGITS;
     if (changes_row(job) && !change_row(job, &r, s))
-        return row_find(r.x, r.n, s->block_max, r.max);
-    return draw(job, &r, s);
+        return SAMPLE_ALL_BANNED;
+    return (int32_t)draw(job, &r, s);
 }
 
 uint32_t sample_kept(const struct sample_job *job, const float *logits, uint32_t n_vocab,
@@ -398,14 +398,14 @@ void sample_run(struct sample_job *job, const float *logits, uint32_t n_vocab,
     struct row r = {.x = logits, .n = n_vocab};
     double log_total = 0;
     bool report = job->params->n_top >= 0;
-    job->token = -1;
+    job->token = SAMPLE_BAD_LOGITS;
     job->logprob = 0;
     job->n_top = 0;
     if (!row_scan(scratch->pass, logits, n_vocab, scratch->block_max, &r.max))
         return;
     if (report)
         log_total = report_logprobs(job, &r, scratch);
-    job->token = job->given >= 0 ? job->given : (int32_t)choose_token(job, r, scratch);
+    job->token = job->given >= 0 ? job->given : choose_token(job, r, scratch);
     if (report && (uint32_t)job->token < n_vocab)
         job->logprob = logprob_of(&r, log_total, (uint32_t)job->token);
 }

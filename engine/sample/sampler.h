@@ -11,8 +11,8 @@
  *   top_p               of what is left, renormalised: the fewest tokens, highest first, whose
  *                       probabilities reach p (a token stays when those before it sum to less than p)
  *   min_p               probability at least min_p times the highest one
- * When every token is banned the bans are void and the highest raw logit is taken (a row of nothing
- * but -Inf gives token 0), so a request always gets an answer.
+ * A row that leaves nothing to choose from gives no token: the result says why, and the caller ends the
+ * request. Nothing that was banned is ever chosen.
  * The draw is a pure function of (logits, params, seed, choice, n_output): a counter-based RNG
  * (Philox4x32-10) keyed by the seed and counted by (choice, n_output), so it never depends on company.
  * No state lives between steps: penalties are recounted from the history.
@@ -24,6 +24,12 @@
 #include <stdint.h>
 
 enum { SAMPLE_MAX_TOP = 20 };
+
+/* Results in place of a token. */
+enum {
+    SAMPLE_BAD_LOGITS = -1, /* the row holds NaN or +Inf, or nothing but -Inf */
+    SAMPLE_ALL_BANNED = -2 /* biases, bans and penalties leave no token */
+};
 
 struct logit_bias {
     int32_t token;
@@ -55,7 +61,7 @@ struct sample_job {
     uint32_t n_ban;
     int32_t given; /* >= 0: do not draw, only report this token's logprobs (echo); else -1 */
 
-    int32_t token; /* chosen (or given); -1 when the row holds NaN or +Inf */
+    int32_t token; /* chosen (or given), or SAMPLE_BAD_LOGITS, SAMPLE_ALL_BANNED */
     float logprob; /* of the raw distribution, when n_top >= 0 */
     int32_t top_token[SAMPLE_MAX_TOP];
     float top_logprob[SAMPLE_MAX_TOP]; /* descending, equal logits by ascending id */

@@ -142,7 +142,7 @@ START_TEST(minus_infinity_is_never_drawn)
 }
 END_TEST
 
-START_TEST(a_row_where_all_is_banned_still_gives_the_highest_logit)
+START_TEST(a_row_where_all_is_banned_gives_no_token_and_says_so)
 {
     static int32_t ban[N];
     for (int i = 0; i < N; i++)
@@ -155,7 +155,14 @@ START_TEST(a_row_where_all_is_banned_still_gives_the_highest_logit)
         job.ban = ban;
         job.n_ban = N;
         sample_run(&job, row, N, scratch);
-        ck_assert_int_eq(job.token, 123);
+        ck_assert_int_eq(job.token, SAMPLE_ALL_BANNED);
+        job.n_ban = N - 1;
+        sample_run(&job, row, N, scratch);
+        ck_assert_int_eq(job.token, N - 1);
+        job.n_ban = N;
+        job.given = 7; /* echo: nothing is drawn */
+        sample_run(&job, row, N, scratch);
+        ck_assert_int_eq(job.token, 7);
     }
     for (int i = 0; i < N; i++)
         row[i] = -INFINITY;
@@ -163,8 +170,20 @@ START_TEST(a_row_where_all_is_banned_still_gives_the_highest_logit)
     p.n_top = 2;
     struct sample_job job = job_of(&p);
     sample_run(&job, row, N, scratch);
-    ck_assert_int_eq(job.token, 0);
-    ck_assert(isinf(job.logprob) && job.logprob < 0);
+    ck_assert_int_eq(job.token, SAMPLE_BAD_LOGITS);
+    struct logit_bias all[N];
+    for (int i = 0; i < N; i++) {
+        row[i] = (float)i;
+        all[i] = (struct logit_bias){i, -100};
+    }
+    p.bias = all;
+    p.n_bias = N;
+    sample_run(&job, row, N, scratch);
+    ck_assert_int_eq(job.token, SAMPLE_ALL_BANNED);
+    ck_assert_int_eq(job.top_token[0], N - 1); /* reported: they are of the raw row */
+    all[5].bias = -99;
+    sample_run(&job, row, N, scratch);
+    ck_assert_int_eq(job.token, 5);
 }
 END_TEST
 
@@ -470,7 +489,7 @@ int main(void)
     tcase_add_test(t, greedy_takes_the_highest_logit_and_the_lowest_id_on_a_tie);
     tcase_add_test(t, a_row_with_nan_or_infinity_gives_no_token);
     tcase_add_test(t, minus_infinity_is_never_drawn);
-    tcase_add_test(t, a_row_where_all_is_banned_still_gives_the_highest_logit);
+    tcase_add_test(t, a_row_where_all_is_banned_gives_no_token_and_says_so);
     tcase_add_test(t, biases_ban_at_minus_100_and_dominate_at_100);
     tcase_add_test(t, tokens_outside_the_vocabulary_are_ignored);
     tcase_add_test(t, a_draw_depends_on_seed_choice_and_position_only);

@@ -417,8 +417,8 @@ END_TEST
 static int32_t nan_for_marked(void *arg, const struct sample_job *job)
 {
     (void)arg;
-    if (job->history[0] == 999 && job->n_history == 8)
-        return -1;
+    if (job->history[0] >= 998 && job->n_history == 8)
+        return job->history[0] == 998 ? SAMPLE_ALL_BANNED : SAMPLE_BAD_LOGITS;
     return fake_next_token(job->history, job->n_history, 900);
 }
 
@@ -437,6 +437,32 @@ START_TEST(a_row_that_is_not_finite_ends_its_own_request_only)
     struct seen ob = one_end(&g, bad);
     ck_assert_int_eq(ob.status, ERR_NUMERIC);
     ck_assert_str_eq(ob.error, "logits at position 8 of choice 0 are not finite");
+    ck_assert_uint_eq(ob.n_token[0], 3);
+    struct seen og = one_end(&g, good);
+    ck_assert_int_eq(og.status, OK);
+    ck_assert_uint_eq(og.n_token[0], 20);
+    request_unref(good);
+    request_unref(bad);
+    rig_release(&g);
+}
+END_TEST
+
+START_TEST(a_row_where_every_token_is_banned_ends_its_own_request_only)
+{
+    struct rig g;
+    struct rig_options opt = rig_defaults();
+    opt.fake.script = nan_for_marked;
+    rig_init(&g, &opt);
+    struct request *good = rig_random(&g, 1, 5, 20), *bad = rig_random(&g, 2, 5, 20);
+    good->prompt[0] = 0;
+    bad->prompt[0] = 998;
+    rig_submit(&g, good);
+    rig_submit(&g, bad);
+    rig_run(&g);
+    struct seen ob = one_end(&g, bad);
+    ck_assert_int_eq(ob.status, ERR_INVALID);
+    ck_assert_str_eq(ob.error,
+                     "every token is banned at position 8 of choice 0 (logit_bias, min_tokens)");
     ck_assert_uint_eq(ob.n_token[0], 3);
     struct seen og = one_end(&g, good);
     ck_assert_int_eq(og.status, OK);
@@ -725,6 +751,7 @@ int main(void)
     tcase_add_test(tc, two_thousand_requests_with_random_cancels_leave_nothing);
     tcase_add_test(tc, a_big_request_is_passed_a_bounded_number_of_times);
     tcase_add_test(tc, a_row_that_is_not_finite_ends_its_own_request_only);
+    tcase_add_test(tc, a_row_where_every_token_is_banned_ends_its_own_request_only);
     tcase_add_test(tc, a_failed_step_ends_its_requests_and_the_next_ones_live);
     tcase_add_test(tc, steps_that_keep_failing_break_the_engine_and_end_everything);
     tcase_add_test(tc, drain_refuses_new_requests_and_stop_ends_the_others);
