@@ -22,6 +22,7 @@
 #include "config/metrics.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/tenant.h"
+#include "server/cli/banner.h"
 #include "server/budget.h"
 #include "server/server.h"
 #include "server/service.h"
@@ -89,7 +90,7 @@ static void make_metrics(struct app *a)
 static void apply_log_settings(const struct settings *set)
 {
     log_set_level((enum log_level)set->log_level);
-    log_set_json(set->log_format == 1);
+    log_set_json(set->log_format == SET_LOG_JSON);
 }
 
 static enum status open_front(struct app *a, struct err *e)
@@ -123,57 +124,6 @@ static void load(void *arg)
     a->load_status = service_load(a->service, a->tenants, a->metrics, &a->load_error);
     if (write(a->loaded_fd, &one, sizeof(one)) < 0)
         log_error("cannot report that the model is loaded: %s", strerror(errno));
-}
-
-/* ---- banner ---- */
-
-static void print_stop_tokens(const struct tokenizer *tok)
-{
-    uint32_t n;
-    const int32_t *id = tokenizer_stop_tokens(tok, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        struct str text = tokenizer_text(tok, id[i]);
-        printf(" %.*s", (int)text.len, text.ptr);
-    }
-    printf("%s\n", n ? "" : " none");
-}
-
-static void print_url(const struct app *a, char *url, size_t cap)
-{
-    const char *host = a->set->host;
-    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "*") == 0)
-        host = "127.0.0.1";
-    bool v6 = strchr(host, ':') != NULL;
-    snprintf(url, cap, "http://%s%s%s:%u", v6 ? "[" : "", strcmp(host, "::") ? host : "::1",
-             v6 ? "]" : "", a->srv->port);
-}
-
-static void print_banner(const struct app *a)
-{
-    const struct engine_info *info = a->service->info;
-    const struct settings *set = a->set;
-    char url[128], kv_types[KV_DTYPES_CAP];
-    print_url(a, url, sizeof(url));
-    kv_layout_dtypes(&a->service->kv.layout, kv_types);
-    printf("millrace %s  %s: %s %s, %.0f M parameters, context %u tokens\n", a->version,
-           a->service->id[0], info->architecture, info->file_type, (double)info->n_params / 1e6,
-           a->service->kv.plan.max_context);
-    printf("  %-7s %s\n", info->device.name, info->device.text);
-    printf("  kv      %u blocks of %u tokens, %s, %.2f GiB: %s\n", a->service->kv.plan.n_blocks,
-           a->service->kv.layout.n_slots, kv_types,
-           (double)a->service->kv.store->arena.n_bytes / (1 << 30), a->service->kv.plan.why);
-    printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
-           "not given\n",
-           (long long)set->sched_max_running, (long long)set->sched_max_queued,
-           (long long)set->sched_max_batch_tokens, (long long)set->limits_default_max_tokens);
-    printf("  stops  ");
-    print_stop_tokens(a->service->tok);
-    printf("  url     %s\n", url);
-    printf("  try     curl -N %s/v1/chat/completions %s-d '{\"stream\":true,\"messages\":"
-           "[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
-           url,
-           auth_needs_key(&a->srv->auth) ? "-H \"Authorization: Bearer $MILLRACE_API_KEY\" " : "");
-    fflush(stdout);
 }
 
 /* ---- running and ending ---- */
@@ -222,8 +172,9 @@ static void drain(struct app *a, enum serve_end *how)
 {
     enum { POLL_MS = 10 };
     uint64_t end = clock_ns() + (uint64_t)a->set->server_drain_timeout * NS_PER_MS;
-    log_info("shutting down: %u requests running, up to %lld ms for them", server_n_jobs(a->srv),
-             (long long)a->set->server_drain_timeout);
+    log_info("shutting down: %u requests running, up to %lld ms for them (Ctrl-C or SIGTERM again "
+             "ends at once)",
+             server_n_jobs(a->srv), (long long)a->set->server_drain_timeout);
     server_drain(a->srv);
     sched_drain(a->service->sched); /* also for a request whose body was still on its way */
     while (server_n_jobs(a->srv) && clock_ns() < end && !*how)
@@ -294,7 +245,7 @@ static enum status run(struct app *a, enum serve_end *end, struct err *e)
     size_ledger(a);
     service_describe(a->service, a->version, a->metrics);
     server_set_ready(a->srv);
-    print_banner(a);
+    banner_print(a->srv, a->service, a->version, auth_needs_key(&a->srv->auth));
     while (wait_end(a, -1, false) == 0)
         continue;
     drain(a, end);

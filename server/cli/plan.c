@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/thread.h"
 #include "config/models.h"
 #include "config/settings.h"
@@ -167,12 +168,7 @@ static enum status size_all(struct plan *p, struct err *e)
 
 static void print_size(const char *label, uint64_t n_bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double x = (double)n_bytes;
-    size_t i = 0;
-    for (; x >= 1024 && i + 1 < sizeof(units) / sizeof(units[0]); i++)
-        x /= 1024;
-    printf("%s%.*f %s", label, i ? 2 : 0, x, units[i]);
+    printf("%s%s", label, size_shown(n_bytes).text);
 }
 
 static uint32_t chunk_of(const struct plan *p)
@@ -200,6 +196,15 @@ static void print_group(const struct plan *p, uint32_t g)
     printf(" a user, %u blocks\n", p->kv.n_frames[g]);
 }
 
+/* Of the arena, what is the RAM tier. */
+static uint64_t host_bytes(const struct plan *p)
+{
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < p->needs.layout.n_groups; g++)
+        n += p->kv.n_host[g] * p->needs.layout.group[g].block_bytes;
+    return n;
+}
+
 static void print_needs(const struct plan *p)
 {
     const struct engine_info *info = &p->needs.info;
@@ -209,19 +214,23 @@ static void print_needs(const struct plan *p)
     printf("for %u users at the same time, %u tokens each\n", p->users, p->context);
     printf("  %-12s %s\n", info->device.name, info->device.text);
     print_size("  weights      ", info->device.weight_bytes);
-    print_size("\n  kv           ", p->kv_bytes);
-    printf("   blocks of %u tokens, K %s, V %s%s\n", l->n_slots, kv_dtype_name(l->dtype_k),
-           kv_dtype_name(l->dtype_v), p->set.kv_host_bytes ? ", the RAM tier counted" : "");
+    print_size("\n  kv           ", p->kv_bytes - host_bytes(p));
+    printf("   blocks of %u tokens, K %s, V %s\n", l->n_slots, kv_dtype_name(l->dtype_k),
+           kv_dtype_name(l->dtype_v));
     for (uint32_t g = 0; g < l->n_groups; g++)
         print_group(p, g);
+    if (p->set.kv_host_bytes) {
+        print_size("  ram tier     ", host_bytes(p));
+        puts("   kv.host_bytes");
+    }
     print_size("  scratch      ", info->device.scratch_bytes);
     printf("   steps of up to %" PRId64 " tokens\n", p->set.sched_max_batch_tokens);
     print_size("  total        ", p->total_bytes);
     putchar('\n');
-    if (p->set.kv_spill_bytes)
-        print_size("  on disk      ", p->set.kv_spill_bytes);
-    if (p->set.kv_spill_bytes)
-        puts("   spill file");
+    if (p->set.kv_spill_bytes) {
+        print_size("  spill file   ", p->set.kv_spill_bytes);
+        puts("   on disk: kv.spill.bytes");
+    }
 }
 
 /* What to start, and what lends a hand when it is too much. */
@@ -231,17 +240,17 @@ static void print_serve(const struct plan *p, bool enough)
     for (uint32_t g = 0; g < p->needs.layout.n_groups; g++)
         frame_bytes += p->kv.n_frames[g] * p->needs.layout.group[g].block_bytes;
     uint64_t room = p->memory_bytes > fixed_bytes(p) ? p->memory_bytes - fixed_bytes(p) : 0;
-    printf(
-        "  serve        millrace serve --model %s%s --sched.max_running %u --limits.max_context %u",
-        p->path.ptr, p->options.ptr ? p->options.ptr : "", p->users, p->context);
+    printf("  serve        millrace serve %s%s --sched.max_running %u --limits.max_context %u",
+           p->path.ptr, p->options.ptr ? p->options.ptr : "", p->users, p->context);
     if (p->set.sched_max_batch_tokens == p->users)
         printf(" --sched.max_batch_tokens %u", p->users);
     if (enough)
-        printf(" --kv.bytes %" PRIu64 "\n", frame_bytes);
+        printf(" --kv.bytes %s\n", size_option(frame_bytes, room).text);
     else if (room)
-        printf(" --kv.bytes %" PRIu64 " --kv.spill.path DIR --kv.spill.bytes %" PRIu64
-               " (what does not fit is swapped)\n",
-               room, frame_bytes > room ? frame_bytes - room : 0);
+        printf(" --kv.bytes %s --kv.spill.path DIR --kv.spill.bytes %s (what does not fit is "
+               "swapped)\n",
+               size_option(room & ~(uint64_t)0xfffff, room).text,
+               size_option(frame_bytes > room ? frame_bytes - room : 0, UINT64_MAX).text);
     else
         puts(" (the weights alone do not fit)");
 }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "config/settings.h"
 #include "scheduler/sim/simulate.h"
 #include "server/kv_memory.h"
@@ -407,8 +408,8 @@ static void print_load(const struct simulation *m)
     for (uint32_t g = 0; g < c->n_groups; g++)
         printf(" %u + %u RAM + %u file", c->group[g].n_frames, c->group[g].n_host,
                c->group[g].n_file);
-    printf(" blocks of %u tokens, %.2f GiB\nlimits    %u running, %u queued, %u tokens a step\n\n",
-           c->block_tokens, (double)kv_bytes_of(c) / (1 << 30), c->max_running, c->max_queued,
+    printf(" blocks of %u tokens, %s\nlimits    %u running, %u queued, %u tokens a step\n\n",
+           c->block_tokens, size_shown(kv_bytes_of(c)).text, c->max_running, c->max_queued,
            c->max_batch_tokens);
 }
 

@@ -10,7 +10,7 @@ import re
 import tree
 
 MAIN = ["server/main.c"]
-COMMANDS = ["server/main.c", "server/serve.c", "server/cli/plan.c", "server/cli/simulate.c", "server/cli/verb.c"]
+COMMANDS = ["server/main.c", "server/cli/banner.c", "server/cli/plan.c", "server/cli/simulate.c", "server/cli/verb.c"]
 
 
 def call(*names):

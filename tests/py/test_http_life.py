@@ -1,6 +1,7 @@
 """The life of the process: loading, readiness, drain, signals, faults, verbs (cases G028, G030, G052)."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -236,6 +237,38 @@ def test_verbs_and_usage():
     assert done.returncode == 1 and "/nonexistent.gguf" in done.stderr
 
 
+def banner_of(server_argv, n_lines):
+    process = subprocess.Popen(server_argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    lines = [process.stdout.readline().rstrip("\n") for _ in range(n_lines)]
+    process.terminate()
+    rest, log = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and not rest
+    return lines, log
+
+
+def test_the_banner_has_each_tier_on_a_line(tmp_path):
+    lines, _ = banner_of([BINARY, "serve", MODEL, "--port", "0", "--kv.bytes", "64MiB", "--kv.host_bytes", "24MiB",
+                          "--kv.spill.path", str(tmp_path), "--kv.spill.bytes", "32MiB"], 9)  # fmt: skip
+    rows = {line.split()[0]: line for line in lines[1:]}
+    assert re.search(r"182 blocks of 16 tokens, f16, 63\.98 MiB: as kv.bytes says", rows["kv"])
+    assert re.search(r"68 blocks more, 23\.91 MiB: kv.host_bytes", rows["ram"])
+    assert re.search(r"\d+ blocks more, 3\d\.\d\d MiB in .*: kv.spill.bytes", rows["spill"])
+
+
+def test_with_json_logs_the_banner_is_json_too():
+    lines, log = banner_of([BINARY, "serve", MODEL, "--port", "0", "--log.format", "json"], 1)
+    told = json.loads(lines[0])
+    assert told["model"] == "smollm2-135m" and told["chat"] is True and told["url"].startswith("http://127.0.0.1:")
+    assert all(json.loads(line)["message"] for line in log.splitlines())
+    assert "Ctrl-C" in log
+
+
+def test_a_base_model_gets_a_line_for_completions():
+    gemma = os.environ.get("MILLRACE_TEST_DATA", "") + "/models/gemma3-270m.gguf"
+    lines, _ = banner_of([BINARY, "serve", gemma, "--port", "0", "--limits.max_context", "512", "--kv.bytes", "64MiB"], 7)
+    assert "/v1/completions" in lines[-1] and '"prompt":' in lines[-1]
+
+
 def test_the_banner_has_a_curl_line_that_works():
     port = free_port()
     # few tokens, so that the stream ends soon in a build with sanitizers too
@@ -255,6 +288,9 @@ def test_the_banner_has_a_curl_line_that_works():
         command = lines[-1][lines[-1].index("curl") :]
         done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0 and done.stdout.rstrip().endswith("data: [DONE]")
+        events = [json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("data: {")]
+        text = "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
+        assert text == "The chemical symbol for water is H2O."
     finally:
         process.terminate()
         process.wait(PATIENCE_S)
