@@ -102,14 +102,14 @@ START_TEST(unknown_paths_allow_nothing)
 }
 END_TEST
 
-START_TEST(all_but_health_and_readiness_need_a_key_and_debug_one_of_an_admin)
+START_TEST(all_but_health_and_readiness_need_a_key_and_debug_and_metrics_one_of_an_admin)
 {
     for (size_t i = 0; route_at(i); i++) {
         const char *path = route_at(i)->path;
         enum route_needs needs = NEEDS_KEY;
         if (strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0)
             needs = NEEDS_NOTHING;
-        else if (strncmp(path, "/debug/", 7) == 0)
+        else if (strncmp(path, "/debug/", 7) == 0 || strcmp(path, "/metrics") == 0)
             needs = NEEDS_ADMIN;
         ck_assert_msg(route_at(i)->needs == needs, "%s", path);
     }
@@ -281,7 +281,8 @@ int main(void)
     tcase_add_test(t, every_row_gives_openais_error_object);
     tcase_add_test(t, every_route_is_found_in_all_spellings_of_its_path);
     tcase_add_test(t, unknown_paths_allow_nothing);
-    tcase_add_test(t, all_but_health_and_readiness_need_a_key_and_debug_one_of_an_admin);
+    tcase_add_test(t,
+                   all_but_health_and_readiness_need_a_key_and_debug_and_metrics_one_of_an_admin);
     tcase_add_test(t, timers_expire_in_the_order_they_were_started);
     tcase_add_test(t, a_frame_is_one_http_chunk);
     tcase_add_test(t, accepted_sockets_have_the_options_of_the_listener);
