@@ -40,7 +40,8 @@ struct device {
     void (*unload)(struct device_model *m);
     /* Calls fn for items 0..n-1 on the host, in any order and on as many threads as the device has. */
     void (*each)(struct device_model *m, device_fn *fn, void *ctx, uint32_t n);
-    /* Blocks as this device lays them out. */
+    /* Blocks as this device lays them out: sizes, and in out->order the name of its order of elements, a new
+     * one whenever that changes. */
     enum status (*kv_layout)(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
                              enum kv_dtype dtype_v, struct kv_layout *out, struct err *e);
     /* Memory for blocks: n_frames[g] >= 1 and n_host[g] (NULL: none) per group. */

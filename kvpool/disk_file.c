@@ -24,6 +24,7 @@ void disk_domain_init(struct disk_domain *out, const struct kv_layout *l, const 
     out->endian = 1;
     out->n_slots = l->n_slots;
     out->dtype_k = l->dtype_k;
+    memcpy(out->order, l->order, sizeof(out->order));
     out->dtype_v = l->dtype_v;
     out->n_layers = l->n_layers;
     out->n_groups = l->n_groups;

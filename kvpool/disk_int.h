@@ -10,7 +10,7 @@
 #include "kvpool/file.h"
 
 enum { DISK_MAX_SLOTS = 64, DISK_HEAD_BYTES = 512, DISK_NAME_BYTES = 64, DISK_UNIT_BYTES = 4096 };
-enum { DISK_VERSION = 1, DISK_MAX_ENTRIES = 1 << 20 };
+enum { DISK_VERSION = 2, DISK_MAX_ENTRIES = 1 << 20 };
 enum { DISK_MIN_JOBS = 4 }; /* a put and the deletions that make room for it */
 
 /* Everything that must be equal for a block's bytes to mean the same. Compared as bytes: no
@@ -20,6 +20,7 @@ struct disk_domain {
     uint32_t version, endian; /* DISK_VERSION, 1 */
     uint32_t n_slots, dtype_k, dtype_v, n_layers, n_groups;
     uint32_t layers_crc; /* of layer_group and layer_index */
+    char order[KV_ORDER_CAP]; /* of elements in a block */
     struct {
         uint32_t n_layers, window, n_kv_heads, head_dim;
         uint64_t k_bytes, v_bytes, unit_bytes, layer_bytes, block_bytes;
@@ -35,7 +36,7 @@ struct disk_head {
     struct disk_domain domain;
     struct kv_key key, parent;
     int32_t tokens[DISK_MAX_SLOTS]; /* [n_slots], then 0 */
-    uint8_t zero[24];
+    uint8_t zero[8];
 };
 _Static_assert(sizeof(struct disk_head) == DISK_HEAD_BYTES, "the head has no gaps");
 

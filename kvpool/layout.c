@@ -1,6 +1,6 @@
 /* Sizes of KV blocks; see layout.h.
  *
- * What a unit holds of one layer and head, K first, V at + k_bytes (n = n_slots, d = head_dim):
+ * What a unit holds of one layer and head on the CPU, K first, V at + k_bytes (n = n_slots, d = head_dim):
  *   f16 bf16 f32  K: element [d][n];  V: element [n][d].
  *   q8            K: int8 [d][n], then f16 scale [ceil(d / 32)][n];
  *                 V: int8 [n][d], then f16 scale [ceil(d / 32)][n].

@@ -1,4 +1,5 @@
-/* Where a key or a value lies inside a KV block: the only address arithmetic for KV.
+/* Sizes of KV blocks, and where a key or a value lies inside one on the CPU (`order` names it; a device whose
+ * order differs has arithmetic of its own and the same sizes or others).
  *
  * Layers with equal (window, KV heads, head size) form a group; each group has blocks of its own. A
  * block holds n_slots (16) token positions of every layer of its group, one contiguous blob
@@ -41,7 +42,12 @@ struct kv_group {
     double bytes_per_token; /* exact without rounding, scales counted */
 };
 
+/* Names the order of elements inside a block, which is the device's: blocks of equal sizes and types may be
+ * taken for one another only under equal names. Files carry it. */
+enum { KV_ORDER_CAP = 16 };
+
 struct kv_layout {
+    char order[KV_ORDER_CAP]; /* padded with NUL */
     uint32_t n_layers, n_groups;
     uint32_t n_slots; /* token positions a block (kv.block_tokens) */
     enum kv_dtype dtype_k, dtype_v;

@@ -101,6 +101,16 @@ static void cpu_each(struct device_model *base, device_fn *fn, void *ctx, uint32
     pool_run(((struct cpu_device_model *)base)->pool, fn, ctx, n);
 }
 
+/* The order of kvpool/layout.c: K by channel, V by slot. */
+static enum status layout(const struct hparams *h, uint32_t n_slots, enum kv_dtype dtype_k,
+                          enum kv_dtype dtype_v, struct kv_layout *out, struct err *e)
+{
+    enum status st = kv_layout_of_model(h, n_slots, dtype_k, dtype_v, out, e);
+    if (st == OK)
+        snprintf(out->order, sizeof out->order, "kd-vs-1");
+    return st;
+}
+
 static enum status new_kv(struct device_model *base, const struct kv_layout *layout,
                           const uint32_t *n_frames, const uint32_t *n_host, struct kv_store **out,
                           struct err *e)
@@ -128,6 +138,6 @@ const struct device cpu_device = {.name = "cpu",
                                   .plan = cpu_plan,
                                   .unload = cpu_unload,
                                   .each = cpu_each,
-                                  .kv_layout = kv_layout_of_model,
+                                  .kv_layout = layout,
                                   .kv_new = new_kv,
                                   .backend_new = cpu_backend};

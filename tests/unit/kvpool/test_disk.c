@@ -44,16 +44,17 @@ START_TEST(a_block_is_there_once_it_was_written_and_is_written_once)
 }
 END_TEST
 
-START_TEST(another_model_layout_or_type_sees_nothing_and_takes_nothing_away)
+START_TEST(another_model_layout_order_or_type_sees_nothing_and_takes_nothing_away)
 {
     struct rig r;
     rig_init(&r);
     rig_open(&r);
     ck_assert(put(&r, 0, 1) && put(&r, 1, 2));
-    for (int other = 0; other < 3; other++) {
+    for (int other = 0; other < 4; other++) {
         kv_disk_close(r.disk);
         r.o.model_digest[31] = other == 0;
         rig_layout(&r, other == 1 ? 48 : 40, other == 2 ? KV_BF16 : KV_F16);
+        r.layout.order[0] = other == 3;
         rig_open(&r);
         ck_assert(!has(&r, 0, 1) && !get(&r, 0, 1) && !has(&r, 1, 2) && !get(&r, 1, 2));
         ck_assert_uint_eq(kv_disk_stats(r.disk).n_foreign, 2 + 2 * (uint32_t)other);
@@ -654,7 +655,7 @@ int main(void)
     TCase *t = tcase_create("disk");
     tcase_add_test(t, blocks_of_each_group_come_back_now_and_after_a_restart);
     tcase_add_test(t, a_block_is_there_once_it_was_written_and_is_written_once);
-    tcase_add_test(t, another_model_layout_or_type_sees_nothing_and_takes_nothing_away);
+    tcase_add_test(t, another_model_layout_order_or_type_sees_nothing_and_takes_nothing_away);
     tcase_add_test(t, a_file_of_another_model_key_or_group_under_our_name_is_not_served);
     tcase_add_test(t, other_tokens_or_another_parent_are_not_served);
     tcase_add_test(t, a_flipped_bit_anywhere_is_never_served);
