@@ -3,6 +3,7 @@
  * of the tier that blocks lie in, for every KV type and with a window layer. */
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,66 @@ START_TEST(a_step_allocates_nothing)
     step(&s);
     ck_assert_uint_eq(mem_thread_allocs(), before);
     small_release(&s);
+}
+END_TEST
+
+static void swap_batch(struct small *s, struct batch *other)
+{
+    struct batch b = s->b;
+    s->b = *other;
+    *other = b;
+}
+
+/* A chunk, a copy of its block and a token behind it in that copy, then the same with both in flight. */
+START_TEST(two_steps_in_flight_give_the_bits_of_one_after_the_other)
+{
+    struct small a, b;
+    struct batch first, *done;
+    struct err e;
+    uint64_t ticket[2];
+    small_make(&a, 2);
+    small_make(&b, 2);
+    batch_init(&first, MAX_ROWS, 8, MAX_ROWS);
+    add(&a, 0, 0, 9, true);
+    step(&a);
+    float *logits = mem_dup(a.logits, VOCAB * sizeof(float));
+    ck_assert_int_eq(a.be->ops->copy_block(a.be, 0, a.table[0][0], 0, &e), OK);
+    a.table[0][0] = 0;
+    add(&a, 0, 9, 1, true);
+    step(&a);
+    add(&b, 0, 0, 9, true);
+    b.b.out[0].logits = b.logits + VOCAB;
+    swap_batch(&b, &first);
+    ck_assert_int_eq(b.be->ops->submit(b.be, &first, &ticket[0], &e), OK);
+    ck_assert_int_eq(b.be->ops->copy_block(b.be, 0, b.table[0][0], 0, &e), OK);
+    uint32_t table[] = {0};
+    add(&b, 0, 9, 1, true);
+    b.b.span[0].table[0] = table;
+    ck_assert_int_eq(b.be->ops->submit(b.be, &b.b, &ticket[1], &e), OK);
+    ck_assert(b.be->ops->collect(b.be, ticket[0], &done, &e) == OK && done == &first);
+    ck_assert(b.be->ops->collect(b.be, ticket[1], &done, &e) == OK && done == &b.b);
+    ck_assert_mem_eq(logits, b.logits + VOCAB, VOCAB * sizeof(float));
+    ck_assert_mem_eq(a.logits, b.logits, VOCAB * sizeof(float));
+    mem_free(logits);
+    batch_release(&first);
+    small_release(&a);
+    small_release(&b);
+}
+END_TEST
+
+/* Loops: a third step in flight; the newest collected first; a ticket collected twice. */
+START_TEST(tickets_against_the_contract_are_a_broken_invariant)
+{
+    struct small s;
+    struct batch *done;
+    struct err e;
+    uint64_t ticket[3] = {0};
+    small_make(&s, 1);
+    add(&s, 0, 0, 1, true);
+    for (int i = 0; i < (_i == 0 ? 3 : 2); i++)
+        ck_assert_int_eq(s.be->ops->submit(s.be, &s.b, &ticket[i], &e), OK);
+    for (int i = 0; i < 2; i++)
+        s.be->ops->collect(s.be, ticket[_i == 1], &done, &e);
 }
 END_TEST
 
@@ -462,6 +523,9 @@ int main(void)
     Suite *s = suite_create("cpu");
     TCase *c = tcase_create("all");
     tcase_add_test(c, a_step_allocates_nothing);
+    tcase_add_test(c, two_steps_in_flight_give_the_bits_of_one_after_the_other);
+    tcase_add_loop_test_raise_signal(c, tickets_against_the_contract_are_a_broken_invariant,
+                                     SIGABRT, 0, 3);
     tcase_add_test(c, the_token_is_the_highest_logit_and_company_changes_no_bit);
     tcase_add_test(c, a_copied_block_serves_as_the_original);
     tcase_add_test(c, a_row_that_is_not_finite_fails_alone);
