@@ -12,54 +12,18 @@
  * next block is just being computed by somebody else waits for it, and holds nobody up.
  *
  * A request that didn't fit is looked at again only when something has changed (sched.epoch). */
-#include "scheduler/sched.h"
+#include "scheduler/admit.h"
 
 #include "base/check.h"
+#include "scheduler/copies.h"
+#include "scheduler/disk.h"
+#include "scheduler/gauges.h"
+#include "scheduler/park.h"
+#include "scheduler/queue.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
 
 enum look { LOOK_STARTED, LOOK_FULL, LOOK_SHARES };
-
-void queue_push(struct sched *s, struct req *q)
-{
-    req_set_state(q, REQ_QUEUED);
-    q->queued_ns = s->now_ns;
-    stopwatch_start(&q->watch, q->r->arrive_ns ? q->r->arrive_ns : s->now_ns);
-    q->item.ticket = s->n_arrivals++;
-    q->item.queued_ns = s->now_ns;
-    q->item.deadline_ns = q->r->deadline_ns;
-    q->item.expire_ns = ns_earlier(q->r->queue_deadline_ns, q->r->deadline_ns);
-    q->item.priority = q->r->priority;
-    q->item.n_tokens = q->r->n_prompt;
-    q->item.n_seqs = q->r->n_choices;
-    q->item.tenant = q->r->tenant;
-    tenant_put(s->tenants, &q->item);
-    q->prev = NULL;
-    q->next = s->queue;
-    if (s->queue)
-        s->queue->prev = q;
-    s->queue = q;
-    note_submit(s, q);
-}
-
-static void unlink_queued(struct sched *s, struct req *q)
-{
-    if (q->prev)
-        q->prev->next = q->next;
-    else
-        s->queue = q->next;
-    if (q->next)
-        q->next->prev = q->prev;
-    q->prev = q->next = NULL;
-    atomic_store_explicit(&q->r->queue_position, 0, memory_order_relaxed);
-    atomic_fetch_sub(&s->door.n_waiting, 1);
-}
-
-void queue_remove(struct sched *s, struct req *q)
-{
-    tenant_take(s->tenants, &q->item, s->now_ns);
-    unlink_queued(s, q);
-    if (q->seq)
-        req_unprepare(q, s->kv);
-}
 
 void admit_expire(struct sched *s)
 {
@@ -86,7 +50,7 @@ static void start(struct sched *s, struct req *q)
 {
     struct seq *first = &q->seq[0];
     tenant_start(s->tenants, &q->item, s->now_ns);
-    unlink_queued(s, q);
+    queue_unlink(s, q);
     req_set_state(q, REQ_RUNNING);
     q->ticket = s->n_tickets++;
     q->n_cached = first->n_high = first->n_kv;
@@ -104,7 +68,7 @@ static void start(struct sched *s, struct req *q)
         return;
     }
     first->state = SEQ_LIVE;
-    memory_grant_late(s, first);
+    staged_grant(s, first);
     if (first->n_tok == 0)
         req_fork(q, s->kv);
     else if (s->memory.prefix && !q->r->prompt_logprobs)
@@ -177,7 +141,7 @@ static enum look look(struct sched *s, struct req *q)
         return LOOK_FULL;
     q->look_epoch = s->epoch;
     if (!q->seq)
-        req_prepare(q, s->kv, s->tok, sched_root(s, q->r));
+        req_prepare(q, s->kv, s->tok, req_root(s->kv, &s->memory.domain, q->r));
     first = &q->seq[0];
     q->shares = s->memory.prefix && !q->r->prompt_logprobs && first->n_tok > 1 &&
                 kv_pending(s->kv, q->root, q->r->prompt, first->n_tok - 1);

@@ -15,7 +15,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/metrics.h"
-#include "scheduler/sched.h"
+#include "scheduler/gauges.h"
+#include "scheduler/park.h"
+#include "scheduler/parked.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
 
 enum status disk_init(struct sched *s, struct err *e)
 {
@@ -98,7 +102,7 @@ static void end_fetch(struct sched *s, struct req *q, bool ok)
     uint32_t n_fetched = first->kv.n_retired - first->n_kv;
     if (!ok && n_fetched > 0 && has_windows(s)) {
         park_drop(s, first);
-        park_insert(s, first);
+        parked_insert(s, first);
     } else {
         count_fetched(s, q, n_fetched);
         first->n_kv += n_fetched;
@@ -136,7 +140,7 @@ static void move_fetches(struct sched *s)
         }
         *at = next;
         s->disk.n_fetching--;
-        req_end_if_cancelled(s, q);
+        running_end_cancelled(s, q);
     }
 }
 

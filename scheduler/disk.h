@@ -2,35 +2,7 @@
 #ifndef SCHEDULER_DISK_H
 #define SCHEDULER_DISK_H
 
-#include "kvpool/disk_seq.h"
-#include "scheduler/seq.h"
-
-struct sched;
-
-enum {
-    SCHED_SAVES = 16, /* prompts whose blocks are on their way to the disk; more are left out */
-    SCHED_SAVE_BUFFERS = 8 /* blocks that are being written */
-};
-
-/* A prompt whose blocks go to the disk, also when its request has ended. */
-struct sched_save {
-    struct request *r; /* a reference */
-    struct kv_key root;
-    uint32_t n_tokens;
-    struct kv_save at;
-};
-
-/* Engine thread's. */
-struct sched_disk {
-    struct kv_shelf shelf; /* disk NULL: there is none, or it has stopped */
-    struct kv_saver *saver; /* owns */
-    struct req *fetching; /* whose first sequence is SEQ_FETCHING */
-    uint32_t n_fetching;
-    struct sched_save save[SCHED_SAVES]; /* in order of arrival */
-    uint32_t n_saves;
-    uint64_t n_bytes[2]; /* read, written */
-    struct kv_disk_stats seen; /* what the metrics stand at */
-};
+#include "scheduler/sched.h"
 
 enum status disk_init(struct sched *s, struct err *e);
 void disk_free(struct sched *s);

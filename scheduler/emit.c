@@ -1,6 +1,6 @@
 /* Events into the requests' rings, and one wake a request a step. The planner has made sure of the
  * room: a ring that overflows here is a bug. Thread: engine. */
-#include "scheduler/sched.h"
+#include "scheduler/emit.h"
 
 #include <math.h>
 #include <string.h>

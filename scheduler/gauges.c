@@ -1,6 +1,6 @@
 /* Metrics and the snapshot for sched_stats. Names and meaning: config/metrics.def.
  * Thread: engine, but for gauges_rejected. */
-#include "scheduler/sched.h"
+#include "scheduler/gauges.h"
 
 #include "config/metrics.h"
 
@@ -90,7 +90,6 @@ void gauges_publish(struct sched *s)
     metrics_set(s->metrics, METRIC_NUM_REQUESTS_WAITING, NULL, atomic_load(&d->n_waiting));
     metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->n_paused);
     set_kv(s, &st, used, n_free);
-    disk_gauges(s);
 }
 
 void gauges_preempted(struct sched *s, enum preempt_how how)

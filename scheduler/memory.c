@@ -7,60 +7,13 @@
  *
  * When free frames run low, full blocks of the youngest sequences are copied to a tier ahead of time:
  * parking them is then only a change of numbers. */
-#include "scheduler/sched.h"
+#include "scheduler/memory.h"
 
 #include "base/check.h"
-
-/* ---- copies ---- */
-
-static bool has_tier(const struct sched *s)
-{
-    return s->memory.tier_ops != NULL;
-}
-
-void memory_copies_done(struct sched *s)
-{
-    struct kv_done done;
-    if (!has_tier(s))
-        return;
-    while (s->memory.tier_ops->pop(s->memory.tier, &done)) {
-        kv_job_done(s->kv, &done.job, done.ok);
-        if (done.ok)
-            s->n_bytes[done.job.load] += s->layout.group[done.job.group].block_bytes;
-        s->n_copies_out--;
-        s->has_lost |= !done.ok;
-        s->moved = true;
-        s->epoch++;
-    }
-}
-
-void memory_copies_start(struct sched *s)
-{
-    const struct sched_tier_ops *ops = s->memory.tier_ops;
-    struct kv_job job;
-    if (!has_tier(s))
-        return;
-    while (ops->room(s->memory.tier) > 0 && kv_job_next(s->kv, &job)) {
-        CHECK(ops->push(s->memory.tier, &job));
-        s->n_copies_out++;
-    }
-}
-
-uint32_t memory_spill(struct sched *s, struct seq *q, uint32_t n_most)
-{
-    uint32_t n = kv_seq_spill(s->kv, &q->kv, n_most);
-    s->moved |= n > 0;
-    return n;
-}
-
-void memory_count_staged(const struct sched *s, struct seq *q)
-{
-    const struct kv_table *t = &q->kv.t[0];
-    uint32_t in_memory = s->n_frames[0] + s->memory.arena->group[0].n_host;
-    q->n_staged = 0;
-    for (uint32_t i = t->first; i < t->n && q->n_staged < t->n_paged; i++)
-        q->n_staged += t->phys[i] >= in_memory;
-}
+#include "scheduler/copies.h"
+#include "scheduler/park.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
 
 /* ---- who has room ---- */
 
@@ -180,14 +133,6 @@ static bool grant(struct sched *s, struct kv_need *want)
     return all && s->n_stalled == 0;
 }
 
-void memory_grant_late(struct sched *s, struct seq *q)
-{
-    memory_count_staged(s, q);
-    q->granted = q->n_staged <= s->staged_left ? UINT32_MAX : 0;
-    if (q->granted > 0)
-        s->staged_left -= q->n_staged;
-}
-
 /* Frames that will be free when the copies of parked sequences are done. */
 static bool comes_free(const struct sched *s, const struct kv_need *want)
 {
@@ -264,10 +209,10 @@ static bool page_out(struct sched *s, struct seq *q, const struct kv_need *want)
     if (!room_oversize(s, req_positions(q->req->r)))
         return false;
     if (kv_seq_page_out(s->kv, &q->kv, n) > 0) {
-        memory_count_staged(s, q);
+        staged_count(s, q);
         return true;
     }
-    memory_spill(s, q, 2 * n);
+    copies_spill(s, q, 2 * n);
     return false;
 }
 
@@ -344,7 +289,7 @@ static void spill_ahead(struct sched *s)
 {
     uint32_t room = kv_room(s->kv, 0), left = SCHED_SPILL_TURN;
     uint32_t low = s->n_frames[0] / 8 + s->n_running;
-    if (!has_tier(s) || s->limits.preempt == SCHED_PREEMPT_RECOMPUTE || room >= low ||
+    if (!s->memory.tier_ops || s->limits.preempt == SCHED_PREEMPT_RECOMPUTE || room >= low ||
         kv_jobs_open(s->kv) >= s->memory.max_jobs)
         return;
     uint32_t clean = 0; /* blocks of those looked at: parking them would give as many frames */
@@ -352,7 +297,7 @@ static void spill_ahead(struct sched *s)
         struct seq *q = s->running[i - 1];
         if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
-        left -= memory_spill(s, q, left);
+        left -= copies_spill(s, q, left);
         clean += q->kv.t[0].n - q->kv.t[0].first;
     }
 }

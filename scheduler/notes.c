@@ -1,9 +1,10 @@
 /* What the scheduler writes into its journal. Thread: engine, but for note_prints. */
-#include "scheduler/sched.h"
+#include "scheduler/notes.h"
 
 #include <sys/random.h>
 
 #include "base/mem.h"
+#include "scheduler/journal.h"
 
 /* Fingerprints in a journal must not let anyone test guesses of a prompt. */
 void notes_init(struct sched *s)

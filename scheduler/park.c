@@ -5,31 +5,16 @@
  * prefix cache still has. What it emitted before stays emitted: rows are computed up to its last token
  * and only the one after that is sampled, from the same history and the same place of the random
  * stream. They come back oldest first, before anybody is admitted. */
-#include "scheduler/sched.h"
+#include "scheduler/park.h"
 
 #include <string.h>
 
 #include "base/check.h"
-
-void park_insert(struct sched *s, struct seq *q)
-{
-    CHECK(s->n_parked < s->limits.max_running);
-    uint32_t i = s->n_parked++;
-    for (; i > 0 && seq_older(q, s->parked[i - 1]); i--)
-        s->parked[i] = s->parked[i - 1];
-    s->parked[i] = q;
-    q->state = SEQ_PARKED;
-}
-
-void park_remove(struct sched *s, struct seq *q)
-{
-    uint32_t i = 0;
-    while (i < s->n_parked && s->parked[i] != q)
-        i++;
-    CHECK(i < s->n_parked);
-    s->n_parked--;
-    memmove(s->parked + i, s->parked + i + 1, (s->n_parked - i) * sizeof(*s->parked));
-}
+#include "scheduler/copies.h"
+#include "scheduler/gauges.h"
+#include "scheduler/parked.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
 
 uint32_t park_blocks(const struct seq *q)
 {
@@ -80,7 +65,7 @@ void park_drop(struct sched *s, struct seq *q)
 /* Queues copies of everything; what finds no slot means that the sequence computes again. */
 static bool swap_out(struct sched *s, struct seq *q)
 {
-    memory_spill(s, q, UINT32_MAX);
+    copies_spill(s, q, UINT32_MAX);
     return kv_seq_dirty(s->kv, &q->kv) == 0;
 }
 
@@ -91,7 +76,7 @@ static void leave_running(struct sched *s, struct seq *q)
     s->epoch++;
     s->moved = true;
     s->has_ended = true; /* running_compact takes it out */
-    park_insert(s, q);
+    parked_insert(s, q);
 }
 
 void park_seq(struct sched *s, struct seq *q)
@@ -181,9 +166,9 @@ void park_resume(struct sched *s)
             q->look_epoch = s->epoch;
             return;
         }
-        park_remove(s, q);
+        parked_remove(s, q);
         q->state = SEQ_LIVE;
-        memory_grant_late(s, q);
+        staged_grant(s, q);
         running_insert(s, q);
         s->moved = true;
     }

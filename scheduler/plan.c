@@ -9,7 +9,7 @@
  * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
  *
  * Pure: a function of the scheduler's state; no clock, no allocation. */
-#include "scheduler/sched.h"
+#include "scheduler/plan.h"
 
 #include <string.h>
 

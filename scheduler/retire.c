@@ -3,11 +3,18 @@
  * Text goes detokenizer -> stop strings -> event; what may still become a stop string or half a code
  * point is held back there. The clock isn't read here: s->now_ns is the end of the step.
  * Thread: engine. */
-#include "scheduler/sched.h"
+#include "scheduler/retire.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "scheduler/copies.h"
+#include "scheduler/disk.h"
+#include "scheduler/emit.h"
+#include "scheduler/gauges.h"
+#include "scheduler/park.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
 
 static bool ends_choice(const struct sched *s, const struct request *r, int32_t token)
 {
@@ -159,7 +166,7 @@ static void end_prompt(struct sched *s, struct seq *q)
     if (req->reserves)
         room_split_claim(s, req);
     for (uint32_t i = 1; i < req->r->n_choices; i++) {
-        memory_count_staged(s, &req->seq[i]);
+        staged_count(s, &req->seq[i]);
         running_insert(s, &req->seq[i]);
     }
 }

@@ -1,6 +1,6 @@
 /* How many blocks things take: the numbers behind admission and preemption. Pure. Thread: engine, but for
  * room_worst and room_oversize, which read only what never changes. */
-#include "scheduler/sched.h"
+#include "scheduler/room.h"
 
 #include "base/check.h"
 

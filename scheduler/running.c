@@ -1,9 +1,15 @@
 /* The running batch: who is in it, how one leaves it; see sched.h. Thread: engine. */
-#include "scheduler/sched.h"
+#include "scheduler/running.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "scheduler/emit.h"
+#include "scheduler/gauges.h"
+#include "scheduler/notes.h"
+#include "scheduler/parked.h"
+#include "scheduler/queue.h"
+#include "scheduler/room.h"
 
 void running_insert(struct sched *s, struct seq *q)
 {
@@ -31,7 +37,7 @@ void running_compact(struct sched *s)
 static void release_seq(struct sched *s, struct seq *q)
 {
     if (q->state == SEQ_PARKED)
-        park_remove(s, q);
+        parked_remove(s, q);
     if (q->n_out > 0)
         lengths_add(&s->lengths, q->n_out);
     seq_finish(q, s->kv);
@@ -69,6 +75,17 @@ void req_end(struct sched *s, struct req *q, const struct err *e)
     gauges_end(s, q, e);
     note_end(s, q, e);
     emit_end(s, q, e);
+}
+
+bool running_end_cancelled(struct sched *s, struct req *q)
+{
+    if (!atomic_load(&q->r->cancelled))
+        return false;
+    struct err e;
+    note_cancel(s, q);
+    err_set(&e, ERR_CANCELLED, "cancelled");
+    req_end(s, q, &e);
+    return true;
 }
 
 void req_end_all(struct sched *s, const struct err *e)

@@ -1,4 +1,5 @@
-/* State of the scheduler, for the files of this folder only (and their tests).
+/* State of the scheduler, for the files of this folder only (and their tests); what changes it stands in
+ * each file's own header.
  *
  * Other threads touch the inbox, the atomics of `door` and the gate of `tenants`; everything else
  * belongs to the engine thread. A turn (step.c): drain the inbox, take finished copies, end what was
@@ -11,10 +12,9 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "scheduler/cost.h"
-#include "scheduler/disk.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/seq.h"
-#include "scheduler/snapshot.h"
+#include "scheduler/journal.h"
 #include "scheduler/tenant.h"
 
 enum {
@@ -56,6 +56,31 @@ enum sched_fault {
 struct lengths {
     double weight[SCHED_LENGTHS]; /* decayed counts */
     double sum;
+};
+
+enum {
+    SCHED_SAVES = 16, /* prompts whose blocks are on their way to the disk; more are left out */
+    SCHED_SAVE_BUFFERS = 8 /* blocks that are being written */
+};
+
+/* A prompt whose blocks go to the disk, also when its request has ended. */
+struct sched_save {
+    struct request *r; /* a reference */
+    struct kv_key root;
+    uint32_t n_tokens;
+    struct kv_save at;
+};
+
+/* Engine thread's. */
+struct sched_disk {
+    struct kv_shelf shelf; /* disk NULL: there is none, or it has stopped */
+    struct kv_saver *saver; /* owns */
+    struct req *fetching; /* whose first sequence is SEQ_FETCHING */
+    uint32_t n_fetching;
+    struct sched_save save[SCHED_SAVES]; /* in order of arrival */
+    uint32_t n_saves;
+    uint64_t n_bytes[2]; /* read, written */
+    struct kv_disk_stats seen; /* what the metrics stand at */
 };
 
 /* What any thread may touch. */
@@ -155,128 +180,5 @@ struct sched {
 };
 
 enum preempt_how { PREEMPT_SWAP, PREEMPT_RECOMPUTE };
-
-/* ---- scheduler.c ---- */
-struct kv_key sched_root(const struct sched *s, const struct request *r); /* any thread */
-
-/* ---- admit.c ---- */
-void queue_push(struct sched *s, struct req *q);
-void queue_remove(struct sched *s, struct req *q);
-void admit_all(struct sched *s);
-void admit_expire(struct sched *s); /* ends queued requests whose deadline has passed */
-
-/* ---- room.c ---- */
-/* Blocks that a request comes to hold at most, all choices, in each group. False: it can never run, for
- * the reason in e. Any thread. */
-bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_choices,
-                bool reserves, struct kv_need *worst, struct err *e);
-/* Is a request's worst case promised to it at the start: it asked so, or nobody may be preempted? Any
- * thread. */
-bool room_reserves(const struct sched *s, bool asked);
-/* Larger than the arena: cold blocks are read from the tiers in each step. Any thread. */
-bool room_oversize(const struct sched *s, uint32_t n_positions);
-/* After a fork: hands each choice its part of what was promised to the first for all of them. */
-void room_split_claim(struct sched *s, struct req *q);
-/* Frames that q takes from now on until it holds n_positions, beyond those promised to it. */
-struct kv_need room_growth(const struct sched *s, const struct seq *q, uint32_t n_positions);
-/* What the running sequences will likely take within SCHED_HORIZON rows. */
-struct kv_need room_horizon(const struct sched *s);
-/* Frames that a request whose worst case is promised to it comes to keep from others at most. */
-struct kv_need room_promised(const struct sched *s, const struct request *r,
-                             const struct kv_need *worst);
-/* May q's worst case be promised to it, `claim` of it yet to be set aside? Those that run came before it:
- * while q runs they must find room for each of their rows, and should q hold its promise for longer, each
- * of them must still fit alone beside all promises. */
-bool room_may_promise(const struct sched *s, const struct req *q, const struct kv_need *worst,
-                      const struct kv_need *claim);
-/* Positions that q likely holds n_rows rows from now. */
-uint32_t room_positions(const struct sched *s, const struct seq *q, uint32_t n_rows);
-bool room_covers(const struct sched *s, const struct kv_need *a, const struct kv_need *b);
-struct kv_need room_add(struct kv_need a, struct kv_need b);
-/* Frames kept free when sequences are let in: high = after a preemption. */
-struct kv_need room_watermark(const struct sched *s, bool high);
-void lengths_add(struct lengths *l, uint32_t n_out);
-uint32_t lengths_quantile(const struct lengths *l, double part); /* 0: nothing known */
-
-/* ---- memory.c ---- */
-/* Marks who has room for its next rows; parks sequences, youngest first, until the others have; brings
- * parked ones back; spills cold blocks ahead of time. */
-void memory_turn(struct sched *s);
-void memory_copies_done(struct sched *s);
-void memory_copies_start(struct sched *s);
-uint32_t memory_spill(struct sched *s, struct seq *q, uint32_t n_most); /* queues copies */
-/* After the turn's room was given out: one that comes now may take part, unless the step would read more
- * from the spill file than the backend can. */
-void memory_grant_late(struct sched *s, struct seq *q);
-void memory_count_staged(const struct sched *s, struct seq *q);
-
-/* ---- park.c ---- */
-void park_insert(struct sched *s, struct seq *q);
-void park_remove(struct sched *s, struct seq *q);
-uint32_t park_blocks(const struct seq *q); /* that it holds, all groups */
-/* Of its blocks, those that stay in the tiers while it runs: 0 unless it is larger than the arena. */
-uint32_t park_paged(const struct sched *s, const struct seq *q);
-/* Takes the blocks of a running sequence away. */
-void park_seq(struct sched *s, struct seq *q);
-void park_drop(struct sched *s, struct seq *q); /* a parked one holds nothing any more */
-/* overflow=sinks: cuts the middle out of a full history and lets the rest be computed anew. */
-void park_overflow(struct sched *s, struct seq *q);
-void park_resume(struct sched *s); /* lets parked ones come back while there is room */
-
-/* ---- plan.c ---- */
-/* Fills batch, span_seq, out_seq and copy from the running sequences. No clock, no allocation. */
-void plan_step(struct sched *s);
-
-/* ---- running.c ---- */
-void running_insert(struct sched *s, struct seq *q);
-/* A choice of a running request ends: blocks free; the request ends with its last choice. */
-void running_finish(struct sched *s, struct seq *q, enum finish_reason reason, int stop_index,
-                    int32_t stop_token);
-/* Ends a queued or running request now: EVENT_END with e (NULL: OK), blocks free. */
-void req_end(struct sched *s, struct req *q, const struct err *e);
-void req_end_all(struct sched *s, const struct err *e);
-void running_compact(struct sched *s); /* takes out what is done; before emit_wake frees it */
-void sched_audit(struct sched *s); /* CHECKs every invariant of scheduler and pool, O(all) */
-
-/* ---- retire.c ---- */
-void retire_step(struct sched *s); /* after a step that succeeded */
-void retire_failed(struct sched *s, const struct err *e); /* ends the requests of the step */
-
-/* ---- step.c ---- */
-bool req_end_if_cancelled(struct sched *s, struct req *q);
-void step_forget(const struct sched *s); /* s is about to go: no more dumps of it */
-
-/* ---- snapshot.c ---- */
-void snapshot_answer(struct sched *s); /* between two steps: answers every question that waits */
-
-/* ---- notes.c ---- */
-void notes_init(struct sched *s);
-void note_prints(const struct sched *s, struct req *q); /* any thread, before q enters the inbox */
-void note_submit(struct sched *s, const struct req *q);
-void note_cancel(struct sched *s, const struct req *q);
-void note_idle(struct sched *s); /* a turn without a step */
-void note_step(struct sched *s); /* now_ns is its end */
-void note_costs(const struct sched *s, struct journal_config *c); /* of copies, as measured */
-void note_end(struct sched *s, const struct req *q, const struct err *e);
-
-/* ---- emit.c ---- */
-void emit_token(struct sched *s, struct seq *q, const struct sample_job *job, const char *text,
-                uint32_t n_text, enum finish_reason reason);
-void emit_prompt(struct sched *s, struct req *q, const struct sample_job *job);
-void emit_finish(struct sched *s, struct seq *q, enum finish_reason reason, int stop_index,
-                 int32_t stop_token);
-void emit_end(struct sched *s, struct req *q, const struct err *e);
-void emit_wake(struct sched *s); /* wakes each consumer once and frees requests that ended */
-
-/* ---- gauges.c ---- */
-void gauges_init(struct sched *s);
-void gauges_publish(struct sched *s); /* counts that other threads read; once a turn */
-void gauges_step(struct sched *s); /* after a step */
-void gauges_token(struct sched *s, struct seq *q);
-void gauges_end(struct sched *s, const struct req *q, const struct err *e);
-void gauges_preempted(struct sched *s, enum preempt_how how);
-void gauges_admitted(struct sched *s, const struct req *q);
-void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens); /* from the disk */
-void gauges_rejected(struct sched *s); /* any thread: the queue was full */
 
 #endif

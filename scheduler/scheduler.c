@@ -1,10 +1,18 @@
 /* The door: making a scheduler, and what other threads may call; see scheduler.h. */
-#include "scheduler/sched.h"
+#include "scheduler/scheduler.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "scheduler/copies.h"
+#include "scheduler/disk.h"
+#include "scheduler/gauges.h"
+#include "scheduler/journal.h"
+#include "scheduler/notes.h"
+#include "scheduler/room.h"
+#include "scheduler/sched.h"
+#include "scheduler/step.h"
 
 static enum status check_limits(const struct sched_limits *l, const struct backend_limits *b,
                                 struct err *e)
@@ -104,6 +112,7 @@ enum status sched_new(const struct sched_limits *limits, struct backend *be,
     notes_init(s);
     gauges_init(s);
     gauges_publish(s);
+    disk_gauges(s);
     *out = s;
     return OK;
 }
@@ -115,7 +124,7 @@ void sched_free(struct sched *s)
     CHECKF(atomic_load(&s->door.stopping), "sched_stop comes before sched_free");
     step_forget(s);
     journal_release(&s->journal);
-    memory_copies_done(s);
+    copies_done(s);
     disk_free(s);
     kv_cache_free(s->kv);
     tenants_free(s->own_tenants);
@@ -293,18 +302,10 @@ void sched_resume(struct sched *s, struct request *r)
     mpsc_wake(s->door.inbox);
 }
 
-struct kv_key sched_root(const struct sched *s, const struct request *r)
-{
-    struct kv_domain domain = s->memory.domain;
-    domain.salt = r->salt ? r->salt : "";
-    domain.n_salt_bytes = r->n_salt_bytes;
-    return kv_root(s->kv, &domain);
-}
-
 uint32_t sched_prefix_keys(const struct sched *s, const struct request *r, uint32_t n_tokens,
                            struct kv_key *keys)
 {
-    return kv_chain_keys(s->kv, sched_root(s, r), r->prompt, n_tokens, keys);
+    return kv_chain_keys(s->kv, req_root(s->kv, &s->memory.domain, r), r->prompt, n_tokens, keys);
 }
 
 void sched_wake(struct sched *s)

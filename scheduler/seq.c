@@ -107,6 +107,15 @@ static uint32_t add_bans(const struct request *r, const struct tokenizer *tok, i
     return n;
 }
 
+struct kv_key req_root(const struct kv_cache *c, const struct kv_domain *domain,
+                       const struct request *r)
+{
+    struct kv_domain own = *domain;
+    own.salt = r->salt ? r->salt : "";
+    own.n_salt_bytes = r->n_salt_bytes;
+    return kv_root(c, &own);
+}
+
 void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok, struct kv_key root)
 {
     struct request *r = q->r;

@@ -113,6 +113,9 @@ struct req {
 struct req *req_new(struct request *r, const struct tokenizer *tok);
 void req_free(struct req *q); /* drops its reference of the request */
 void req_set_state(struct req *q, enum req_state to);
+/* Of its prefix chain: only requests of equal domain and salt share blocks. Any thread. */
+struct kv_key req_root(const struct kv_cache *c, const struct kv_domain *domain,
+                       const struct request *r);
 /* Memory and sequences: the only allocation a request makes on the engine thread; at most once. */
 void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok,
                  struct kv_key root);

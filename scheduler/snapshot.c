@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "scheduler/disk.h"
+#include "scheduler/journal.h"
+#include "scheduler/notes.h"
 #include "scheduler/sched.h"
 
 const char *view_state_name(enum view_state state)

@@ -133,4 +133,6 @@ struct sched_ask {
 /* Any thread. a belongs to the engine thread until done was called, which may be before this returns. */
 void sched_ask(struct sched *s, struct sched_ask *a);
 
+void snapshot_answer(struct sched *s); /* between two steps: answers every question that waits */
+
 #endif

@@ -1,23 +1,29 @@
 /* The engine thread. One turn: drain the inbox -> take finished copies -> end what was cancelled or waited
  * too long -> make room -> admit -> plan -> run -> retire -> wake the consumers. It sleeps on the inbox's eventfd when no sequence
  * can move, at most SCHED_IDLE_MS, so that the heartbeat goes on. */
-#include "scheduler/sched.h"
+#include "scheduler/step.h"
 
 #include <sched.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "scheduler/admit.h"
+#include "scheduler/copies.h"
+#include "scheduler/disk.h"
+#include "scheduler/emit.h"
+#include "scheduler/gauges.h"
+#include "scheduler/memory.h"
+#include "scheduler/notes.h"
+#include "scheduler/plan.h"
+#include "scheduler/queue.h"
+#include "scheduler/retire.h"
+#include "scheduler/running.h"
+#include "scheduler/snapshot.h"
 
-bool req_end_if_cancelled(struct sched *s, struct req *q)
+static bool end_if_cancelled(struct sched *s, struct req *q)
 {
-    if (!atomic_load(&q->r->cancelled) || disk_delays_end(q))
-        return false;
-    struct err e;
-    note_cancel(s, q);
-    err_set(&e, ERR_CANCELLED, "cancelled");
-    req_end(s, q, &e);
-    return true;
+    return atomic_load(&q->r->cancelled) && !disk_delays_end(q) && running_end_cancelled(s, q);
 }
 
 static bool drain_inbox(struct sched *s)
@@ -25,7 +31,7 @@ static bool drain_inbox(struct sched *s)
     bool any = false;
     for (struct req *q; (q = mpsc_pop(s->door.inbox)); any = true) {
         queue_push(s, q);
-        req_end_if_cancelled(s, q); /* the flag may be older than the submit */
+        end_if_cancelled(s, q); /* the flag may be older than the submit */
     }
     return any;
 }
@@ -40,11 +46,11 @@ static bool end_cancelled(struct sched *s, uint32_t n_cancels)
     struct req *next;
     for (struct req *q = s->queue; q; q = next) {
         next = q->next;
-        any |= req_end_if_cancelled(s, q);
+        any |= end_if_cancelled(s, q);
     }
     for (struct req *q = s->active; q; q = next) {
         next = q->next;
-        any |= req_end_if_cancelled(s, q);
+        any |= end_if_cancelled(s, q);
     }
     return any;
 }
@@ -119,7 +125,7 @@ bool sched_turn(struct sched *s)
     if (tenants_poll(s->tenants))
         s->epoch++;
     bool any = drain_inbox(s);
-    memory_copies_done(s);
+    copies_done(s);
     disk_turn(s);
     any |= end_cancelled(s, n_cancels);
     admit_expire(s);
@@ -127,7 +133,7 @@ bool sched_turn(struct sched *s)
     memory_turn(s);
     admit_all(s);
     running_compact(s);
-    memory_copies_start(s);
+    copies_start(s);
     plan_step(s);
     if (s->batch.n_rows > 0) {
         step(s);
@@ -140,6 +146,7 @@ bool sched_turn(struct sched *s)
     sched_audit(s);
 #endif
     gauges_publish(s);
+    disk_gauges(s);
     snapshot_answer(s);
     emit_wake(s);
     return any || s->moved;
@@ -223,6 +230,7 @@ void sched_stop(struct sched *s)
     req_end_all(s, &e);
     running_compact(s);
     gauges_publish(s);
+    disk_gauges(s);
     snapshot_answer(s);
     emit_wake(s);
 }

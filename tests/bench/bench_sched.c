@@ -12,7 +12,12 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "scheduler/emit.h"
+#include "scheduler/plan.h"
+#include "scheduler/retire.h"
+#include "scheduler/running.h"
 #include "scheduler/sched.h"
+#include "scheduler/snapshot.h"
 #include "tests/bench/bench_times.h"
 
 enum { PROMPT = 100, MAX_OUT = 4000, MAX_STEPS = 3000 };

@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 import banned
+import circles
 import deps
 import format as formatting
 import headers
@@ -16,7 +17,21 @@ import sizes
 import subjects
 
 HEADER = "#ifndef BASE_X_H\n#define BASE_X_H\n\nint x(void);\n\n#endif\n"
+
+
+def unit(name, calls=""):
+    """scheduler/NAME.h and .c: one function, which calls that of another file."""
+    other = f'#include "scheduler/{calls}.h"\n' if calls else ""
+    body = f"return {calls}_y();" if calls else "return 0;"
+    return {
+        f"scheduler/{name}.h": HEADER.replace("BASE_X_H", f"SCHEDULER_{name.upper()}_H").replace("x(void)", f"{name}_y(void)"),
+        f"scheduler/{name}.c": f'#include "scheduler/{name}.h"\n\n{other}\nint {name}_y(void)\n{{\n    {body}\n}}\n'
+                               .replace("\n\n\n", "\n\n"),
+    }
+
+
 SOUND = {
+    **unit("step", "memory"), **unit("memory", "plan"), **unit("plan", "retire"), **unit("retire", "admit"), **unit("admit"),
     "base/x.h": HEADER,
     "base/x.c": '/* free(p) inside texts is no call. */\n#include "base/x.h"\n\n'
                 "#include <stdio.h>\n\nint x(void)\n{\n    return 0;\n}\n",
@@ -60,6 +75,14 @@ FAULTS = [
     (deps, "engine/cpu/a.c", "int y(void);\nint z(void)\n{\n    return text_y();\n}\n",
      "text_y(): engine/cpu must not include engine/text/text.h"),
     (deps, "scheduler/a.c", "void z(void)\n{\n    kv_block_ptr(a, 0, 1);\n}\n", "kv_block_ptr(): is only for"),
+    (circles, "scheduler/admit.c", '#include "scheduler/memory.h"\nint admit_y(void)\n{\n    return memory_y();\n}\n',
+     "scheduler: 4 files call each other in a circle, 3 may: scheduler/admit, scheduler/memory"),
+    (circles, "scheduler/room.c", '#include "scheduler/step.h"\n', "scheduler/room.c:1: scheduler/step.h is on a floor above"),
+    (circles, "scheduler/room.c", "int step_y(void);\nint room_y(void)\n{\n    return step_y();\n}\n",
+     "scheduler/room.c:4: step_y() is on a floor above, in scheduler/step.c"),
+    (circles, "scheduler/room.h", "int step_y(void);\n", "scheduler/room.h:1: step_y() belongs to scheduler/step.h"),
+    (circles, "scheduler/sched.h", '#include "scheduler/step.h"\n', "scheduler/sched.h:1: scheduler/step.h is on a floor above"),
+    (circles, "scheduler/new.c", "int new_y(void);\n", "scheduler/new.c: stands on no floor of scheduler"),
     (deps, "engine/cpu/a.c", "#  include <immintrin.h>\n", "only for engine/cpu/avx*"),
     (deps, "engine/cpu/a.c", '#include "engine/cpu/avx2/a.h"\n', "engine/cpu must not include engine/cpu/avx2/a.h"),
     (deps, "engine/cpu/c/a.c", '#include "engine/cpu/avx2/a.h"\n', "engine/cpu/c must not include engine/cpu/avx2/a.h"),

@@ -15,6 +15,7 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "scheduler/sched.h"
+#include "scheduler/snapshot.h"
 
 enum { N_REQUESTS = 64, MAX_PROMPT = 70, MAX_OUT = 10, MAX_N = 2, N_BLOCKS = 2048, MAX_ROWS = 256 };
 

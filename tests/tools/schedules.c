@@ -22,7 +22,9 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "kvpool/tier.h"
+#include "scheduler/park.h"
 #include "scheduler/sched.h"
+#include "scheduler/snapshot.h"
 
 enum {
     MAX_REQUESTS = 64,

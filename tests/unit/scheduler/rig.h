@@ -9,7 +9,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/fake/fake.h"
-#include "scheduler/sched.h"
+#include "scheduler/copies.h"
+#include "scheduler/gauges.h"
+#include "scheduler/park.h"
+#include "scheduler/room.h"
+#include "scheduler/running.h"
+#include "scheduler/snapshot.h"
 #include "tests/unit/run_suite.h"
 
 struct rig {

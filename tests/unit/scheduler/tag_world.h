@@ -698,7 +698,7 @@ static inline void tag_stop(struct tag_world *w)
     MUST(w->n_ended == w->n_submitted && !w->asks, "%u of %u ended", w->n_ended, w->n_submitted);
     while (fake_tier_flying(w->g.be))
         finish_copy(w, true);
-    memory_copies_done(w->g.s);
+    copies_done(w->g.s);
     kv_prefix_clear(w->g.s->kv);
     kv_cache_stats(w->g.s->kv, &st);
     for (uint32_t g = 0; g < w->opt.n_groups; g++)

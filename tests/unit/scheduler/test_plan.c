@@ -1,5 +1,7 @@
 /* What goes into a step: decode first, prefill oldest first, the budget, the cost model, paused rings.
  * Every test watches the batches that reach the backend. */
+#include "scheduler/plan.h"
+#include "scheduler/retire.h"
 #include "tests/unit/scheduler/rig.h"
 
 enum { MAX_REQUESTS = 64 };
