@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 uint64_t clock_ns(void); /* monotonic, or the fake time when that is on */
+uint64_t clock_thread_ns(void); /* processor time that the calling thread has used */
 int64_t clock_unix_s(void); /* wall clock, seconds since 1970 */
 void clock_fake(bool on, uint64_t start_ns);
 void clock_fake_advance(uint64_t delta_ns);

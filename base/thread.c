@@ -100,6 +100,26 @@ void mutex_unlock(struct mutex *m)
     CHECK(pthread_mutex_unlock(&m->m) == 0);
 }
 
+void cond_init(struct cond *c)
+{
+    CHECK(pthread_cond_init(&c->c, NULL) == 0);
+}
+
+void cond_release(struct cond *c)
+{
+    CHECK(pthread_cond_destroy(&c->c) == 0);
+}
+
+void cond_wait(struct cond *c, struct mutex *m)
+{
+    CHECK(pthread_cond_wait(&c->c, &m->m) == 0);
+}
+
+void cond_broadcast(struct cond *c)
+{
+    CHECK(pthread_cond_broadcast(&c->c) == 0);
+}
+
 /* 1 when the kernel has more CPUs than any mask tried here could name. */
 static int affinity_count(void)
 {

@@ -18,6 +18,10 @@ struct mutex {
     pthread_mutex_t m;
 };
 
+struct cond {
+    pthread_cond_t c;
+};
+
 /* name: at most 15 bytes. Signals are blocked in the new thread. */
 enum status thread_start(struct thread *t, const char *name, void (*fn)(void *), void *arg,
                          struct err *e);
@@ -27,6 +31,10 @@ void mutex_init(struct mutex *m);
 void mutex_release(struct mutex *m);
 void mutex_lock(struct mutex *m);
 void mutex_unlock(struct mutex *m);
+void cond_init(struct cond *c);
+void cond_release(struct cond *c);
+void cond_wait(struct cond *c, struct mutex *m); /* may end without a cause */
+void cond_broadcast(struct cond *c);
 
 /* Logical CPUs this process may use: min(affinity mask, cgroup v1/v2 quota rounded up), >= 1. */
 int thread_cpu_count(void);

@@ -108,6 +108,8 @@ struct tenant_ask {
  * tokens_per_minute or deadline_unreachable. */
 enum status tenant_enter(struct tenants *t, const struct tenant_ask *ask, uint32_t *retry_s,
                          struct err *e);
+void tenant_refused(struct tenants *t,
+                    uint32_t tenant); /* counts one that was turned away earlier */
 void tenant_retract(struct tenants *t, const struct tenant_ask *ask);
 /* Prompt tokens that would be computed before those of such a request, if all stays as it is. */
 uint64_t tenants_tokens_ahead(const struct tenants *t, uint32_t tenant, int32_t priority,

@@ -190,6 +190,11 @@ enum status tenant_enter(struct tenants *t, const struct tenant_ask *a, uint32_t
     return st;
 }
 
+void tenant_refused(struct tenants *t, uint32_t tenant)
+{
+    atomic_fetch_add(&t->gate[tenant].n_refused, 1);
+}
+
 void tenant_retract(struct tenants *t, const struct tenant_ask *a)
 {
     tenant_uncount(t, a->tenant, a->priority, a->n_tokens);

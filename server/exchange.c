@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "config/ledger.h"
 #include "server/server.h"
 
 void reply_json(struct exchange *ex, int http)
@@ -46,6 +47,21 @@ void exchange_new_id(struct server *srv, char id[REQUEST_ID_CAP])
     uint64_t n = atomic_fetch_add_explicit(&srv->next_id, 1, memory_order_relaxed);
     snprintf(id, REQUEST_ID_CAP, "req-%016llx%08llx", (unsigned long long)srv->id_salt,
              (unsigned long long)n);
+}
+
+void reply_hold(struct exchange *ex)
+{
+    enum { SMALL_BYTES = 4096 };
+    struct reply *reply = &ex->reply;
+    struct err e;
+    ledger_give(&ex->held, LEDGER_ANSWERS, ex->held.n_bytes[LEDGER_ANSWERS]);
+    if (reply->body.len <= SMALL_BYTES)
+        return;
+    buf_fit(&reply->body);
+    if (ledger_take(&ex->held, LEDGER_ANSWERS, reply->body.cap, &e)) {
+        buf_release(&reply->body);
+        reply_err(ex, &e);
+    }
 }
 
 void exchange_release(struct exchange *ex)

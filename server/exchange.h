@@ -1,5 +1,5 @@
 /* One HTTP request and its answer, between the first handler call and the completed callback.
- * Belongs to its loop's thread, except while the offload thread prepares it. */
+ * Belongs to its loop's thread, except while it waits for or has its turn in preparation (offload.h). */
 #ifndef SERVER_EXCHANGE_H
 #define SERVER_EXCHANGE_H
 
@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "server/auth.h"
 #include "server/errors.h"
+#include "server/turns.h"
 
 struct server;
 struct service;
@@ -23,7 +24,7 @@ enum { REQUEST_ID_CAP = 80, PATH_ARG_CAP = 256 };
 
 enum exchange_stage {
     STAGE_READING, /* head and body */
-    STAGE_OFFLOAD, /* the offload thread runs the handler */
+    STAGE_OFFLOAD, /* waits for its turn, or its handler runs on another thread */
     STAGE_ASKED, /* the engine thread has its question */
     STAGE_PREPARED, /* the handler has run, or the question was answered */
     STAGE_RUNNING /* the scheduler has the job */
@@ -62,6 +63,7 @@ struct exchange {
     struct reply reply;
     struct job *job; /* owns; what was submitted, or will be */
     struct question *question; /* owns; for the engine thread, which fills it */
+    struct turn turn; /* while it waits to be prepared */
     struct exchange *next; /* link in the loop's list of prepared ones */
 
     /* delivery (http.c, stream.c) */
@@ -92,6 +94,9 @@ void reply_err(struct exchange *ex, const struct err *e);
 /* A request id of ours. */
 void exchange_new_id(struct server *srv, char id[REQUEST_ID_CAP]);
 
+/* The answer is held until the client has taken it: a large one must find room, or a small one that says why
+ * not takes its place. Small ones are part of what a connection takes. */
+void reply_hold(struct exchange *ex);
 void exchange_release(struct exchange *ex); /* not the job, not the question */
 
 #endif

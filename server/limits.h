@@ -13,7 +13,11 @@ enum {
     CONNECTION_BYTES = HEADER_POOL_BYTES + 8192, /* of it, the exchange and small answers with it */
     HEAD_MAX_BYTES = 12288, /* of it, for the request's head, see framing.h */
     ECHO_MAX_BYTES = 1024, /* of a header that an answer repeats */
-    OFFLOAD_BYTES = 64 << 10, /* larger bodies are parsed and tokenised off the loop */
+    /* What is prepared on a loop is trivially small: bodies of so many bytes, so many a turn of the loop, and
+     * an answer of so many bytes is formatted there. All else takes its turn in preparation. */
+    LOOP_BODY_BYTES = 1 << 10,
+    LOOP_BODIES = 8,
+    LOOP_ANSWER_BYTES = 64 << 10,
     SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
     DEFAULT_COMPLETION_TOKENS = 16,
     OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */

@@ -387,11 +387,16 @@ static int32_t best_priority(const struct policy *p, const struct policy_tenant 
     return p->n_live > 1 ? 0 : -TENANT_PRIORITY_MAX;
 }
 
+uint32_t policy_weight(const struct policy_tenant *t)
+{
+    return t->given[POLICY_weight] ? (uint32_t)t->word[POLICY_weight] : 1;
+}
+
 void policy_config(const struct policy *p, uint32_t tenant, struct tenant_config *out)
 {
     const struct policy_tenant *t = &p->tenant[tenant];
     *out = (struct tenant_config){
-        .weight = t->given[POLICY_weight] ? (uint32_t)t->word[POLICY_weight] : 1,
+        .weight = policy_weight(t),
         .priority = best_priority(p, t),
         .max_running = (uint32_t)t->word[POLICY_max_running],
         .max_queued = (uint32_t)t->word[POLICY_max_queued],

@@ -77,6 +77,8 @@ void policy_unref(struct policy *p); /* NULL is fine; the last one frees */
 /* The tenant's row for struct tenants, generation left 0; weight 0 when nobody is this tenant. */
 void policy_config(const struct policy *p, uint32_t tenant, struct tenant_config *out);
 
+uint32_t policy_weight(const struct policy_tenant *t);
+
 /* The least of all limits, and for errors where each comes from. */
 struct limits_in_force {
     struct limits is;

@@ -1,5 +1,5 @@
 /* A question of an exchange to the engine thread: the handler makes it, http.c suspends the connection
- * and asks, the engine thread fills it, then the handler runs once more, on the offload thread, and
+ * and asks, the engine thread fills it, then the handler runs once more, on a thread of preparation, and
  * formats the answer. No loop waits meanwhile. */
 #ifndef SERVER_QUESTION_H
 #define SERVER_QUESTION_H

@@ -121,6 +121,8 @@ uint32_t server_n_jobs(const struct server *srv)
 
 void server_stop(struct server *srv)
 {
+    if (srv->offload)
+        offload_stop(srv->offload); /* loops end when their exchanges have */
     for (uint32_t i = 0; i < srv->n_loops; i++)
         atomic_store_explicit(&srv->loop[i]->stopping, true, memory_order_release);
     poke_all(srv);

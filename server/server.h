@@ -35,6 +35,7 @@ struct server {
     char fingerprint[64]; /* system_fingerprint of answers */
     atomic_int phase; /* enum phase */
     atomic_uint n_connections; /* open, over all loops */
+    atomic_uint n_preparing; /* exchanges that wait for their turn in preparation */
     atomic_uint_fast64_t next_id;
     uint64_t id_salt; /* makes ids of two processes differ */
     struct mutex prefix_lock; /* changes of named prefixes and their pins: in one order */

@@ -1,5 +1,5 @@
 /* Handlers of the endpoints. Each fills ex->reply, or ex->job for work of the engine; none blocks
- * (but those of PUT and DELETE, on the offload thread) or touches libmicrohttpd. Thread: the exchange's loop, or the offload thread for large bodies. */
+ * (but those of named prefixes, in preparation) or touches libmicrohttpd. Thread: the exchange's loop, or a thread of preparation (server/http/offload.h). */
 #ifndef SERVER_API_API_H
 #define SERVER_API_API_H
 

@@ -178,6 +178,7 @@ void api_metrics(struct exchange *ex)
     struct server *srv = ex->srv;
     if (server_phase(srv) != PHASE_LOADING)
         metrics_set(srv->metrics, METRIC_ENGINE_HEARTBEAT_AGE, NULL, oldest_heartbeat_s(srv));
+    metrics_set(srv->metrics, METRIC_REQUESTS_PREPARING, NULL, atomic_load(&srv->n_preparing));
     reply_json(ex, 200);
     ex->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     add_client_memory(srv, &ex->reply.body);

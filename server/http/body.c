@@ -1,9 +1,13 @@
 /* Bodies and the ledger; see body.h. */
 #include "server/http/body.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "config/ledger.h"
 #include "server/exchange.h"
+#include "server/http/routes.h"
+#include "server/limits.h"
 
 /* Doubles, but not beyond the length that the head announced: most bodies are held without waste. */
 static enum status grow(struct exchange *ex, size_t need, struct err *e)
@@ -32,6 +36,21 @@ enum status body_add(struct exchange *ex, const char *data, size_t n, struct err
     else
         buf_add(&ex->body, data, n);
     return status;
+}
+
+static bool holds(const struct buf *body, const char *text)
+{
+    return memmem(body->ptr, body->len, text, strlen(text)) != NULL;
+}
+
+bool body_may_be_large(const struct exchange *ex)
+{
+    const struct buf *body = &ex->body;
+    if (!body->len || body->len > LOOP_BODY_BYTES)
+        return body->len > 0;
+    if (strcmp(ex->route->label, "completions") == 0 && holds(body, "["))
+        return true;
+    return holds(body, "prefix") || holds(body, "\\u");
 }
 
 void body_release(struct exchange *ex)

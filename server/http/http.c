@@ -1,7 +1,7 @@
 /* libmicrohttpd's callbacks; see http.h.
  *
  * A request: first call (begin: framing, route, key, limits) -> body calls -> last call (advance: the
- * handler runs, here or on the offload thread) -> an answer, or work for the scheduler. While the
+ * handler runs, here or in preparation, see offload.h) -> an answer, or work for the scheduler. While the
  * scheduler works the connection is suspended; afterwards libmicrohttpd calls again and the answer is
  * queued, or its content reader ends the stream. */
 #include "server/http/http.h"
@@ -92,30 +92,13 @@ static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
         add_header(r, "Connection", "close");
 }
 
-/* An answer is held until the client has taken it: a large one must find room, or a small one that says
- * why not is sent instead. Small ones are part of what a connection takes. */
-static void charge_answer(struct exchange *ex)
-{
-    enum { SMALL_BYTES = 4096 };
-    struct reply *reply = &ex->reply;
-    struct err e;
-    question_free(ex->question);
-    ex->question = NULL;
-    ledger_give(&ex->held, LEDGER_ANSWERS, ex->held.n_bytes[LEDGER_ANSWERS]);
-    if (reply->body.len <= SMALL_BYTES)
-        return;
-    buf_fit(&reply->body);
-    if (ledger_take(&ex->held, LEDGER_ANSWERS, reply->body.cap, &e)) {
-        buf_release(&reply->body);
-        reply_err(ex, &e);
-    }
-}
-
 static enum MHD_Result send_reply(struct exchange *ex)
 {
     struct reply *reply = &ex->reply;
     char number[16];
-    charge_answer(ex);
+    question_free(ex->question); /* the answer is made */
+    ex->question = NULL;
+    reply_hold(ex);
     size_t n = reply->body.len;
     timer_stop(&ex->conn->timer); /* the request's deadlines end where the answer begins */
     ex->n_sent = n;
@@ -289,18 +272,34 @@ static enum MHD_Result start_job(struct exchange *ex)
     return MHD_YES;
 }
 
-static bool writes_files(const struct exchange *ex)
+/* The table of named prefixes is locked while a file is written. */
+static bool needs_turn(struct exchange *ex)
 {
-    return ex->route->method == METHOD_PUT || ex->route->method == METHOD_DELETE;
+    if (strcmp(ex->route->label, "prefixes") == 0)
+        return true;
+    if (!ex->route->body)
+        return false;
+    return body_may_be_large(ex) || ex->conn->loop->n_bodies++ >= LOOP_BODIES;
 }
 
-/* Engine thread. The offload thread runs the handler again, or the loop when that has too much to do. */
+/* Engine thread. */
 static void question_answered(struct sched_ask *a, void *arg)
 {
     struct exchange *ex = ((struct question *)arg)->ex;
     (void)a;
-    if (!offload_push(ex->srv->offload, ex))
-        loop_prepared(ex->conn->loop, ex);
+    offload_push(ex->srv->offload, ex);
+}
+
+static enum MHD_Result wait_turn(struct exchange *ex)
+{
+    struct err e;
+    if (offload_enter(ex->srv->offload, ex, &e)) {
+        reply_err(ex, &e);
+        return send_reply(ex);
+    }
+    ex->stage = STAGE_OFFLOAD;
+    suspend(ex);
+    return MHD_YES;
 }
 
 static void ask_question(struct question *q)
@@ -316,12 +315,8 @@ static enum MHD_Result advance(struct exchange *ex)
     if (ex->gone)
         return MHD_NO;
     if (ex->stage == STAGE_READING && !ex->reply.set) {
-        if ((ex->body.len > OFFLOAD_BYTES || writes_files(ex)) &&
-            offload_push(ex->srv->offload, ex)) {
-            ex->stage = STAGE_OFFLOAD;
-            suspend(ex);
-            return MHD_YES;
-        }
+        if (needs_turn(ex))
+            return wait_turn(ex);
         ex->route->handle(ex);
         ex->stage = STAGE_PREPARED;
         if (ex->question && !ex->reply.set) {
@@ -376,8 +371,11 @@ static void end_by_hangup(struct exchange *ex, const char *end)
 {
     ex->gone = true;
     ex->end = end;
-    if (ex->stage == STAGE_OFFLOAD || ex->stage == STAGE_ASKED)
-        return; /* another thread holds it; http_prepared comes */
+    if (ex->stage == STAGE_OFFLOAD || ex->stage == STAGE_ASKED) {
+        if (offload_forget(ex->srv->offload, ex))
+            http_prepared(ex);
+        return; /* else another thread has it, and http_prepared comes */
+    }
     job_cancel(ex->job, ERR_CANCELLED, "the client is gone");
     loop_resume(ex->conn);
 }
@@ -420,8 +418,9 @@ void http_pump(struct exchange *ex)
     job_take(j, NULL, 0);
     if (!j->done)
         return;
-    if (j->api == API_PREFIXES && !j->error.status && offload_push(ex->srv->offload, ex)) {
-        ex->stage = STAGE_OFFLOAD; /* its handler answers */
+    if (j->n_kept > LOOP_ANSWER_BYTES || (j->api == API_PREFIXES && !j->error.status)) {
+        ex->stage = STAGE_OFFLOAD; /* the answer is made there */
+        offload_push(ex->srv->offload, ex);
         return;
     }
     job_reply(j);

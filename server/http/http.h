@@ -8,7 +8,7 @@
 enum status http_start_daemon(struct loop *l, struct err *e);
 void http_stop_daemon(struct loop *l); /* no connection may be left */
 
-/* The offload thread has run the handler. */
+/* Preparation has run the handler. */
 void http_prepared(struct exchange *ex);
 /* Events are there, or there is room to write: moves the exchange on. */
 void http_pump(struct exchange *ex);

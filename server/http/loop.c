@@ -342,6 +342,7 @@ static void turn(struct loop *l)
         watch_listen(l, true);
     for (int i = 0; i < n; i++)
         on_event(l, &ev[i]);
+    l->n_bodies = 0;
     take_prepared(l);
     pump_woken(l);
     expire(l);

@@ -5,7 +5,7 @@
  * suspended ones, and at most 11 connections are accepted a pass. Here the library parses requests and
  * writes heads; the events of a stream are written by this loop while the connection stays suspended.
  *
- * Other threads only touch: loop_wake (engine), loop_prepared (offload), loop_poke and the atomics. */
+ * Other threads only touch: loop_wake (engine), loop_prepared (preparation), loop_poke and the atomics. */
 #ifndef SERVER_HTTP_LOOP_H
 #define SERVER_HTTP_LOOP_H
 
@@ -73,6 +73,7 @@ struct loop {
     bool told_to_stop; /* jobs were ended with an error already */
     uint64_t kill_ns; /* while stopping: connections are cut then */
     bool run_mhd; /* the daemon has work that its epoll does not show */
+    uint32_t n_bodies; /* prepared on the loop in this turn */
     struct timer_list timers[N_TIMERS];
     struct buf out; /* scratch: events being formatted */
     struct ledger_hold held; /* memory of its connections */
@@ -87,7 +88,7 @@ void loop_free(struct loop *l); /* not started, or joined */
 
 /* Engine thread: a request of this loop has events. */
 void loop_wake(struct request *r, void *loop);
-/* Offload thread: the handler has run. */
+/* A thread of preparation: the handler has run. */
 void loop_prepared(struct loop *l, struct exchange *ex);
 
 /* ---- for http.c and stream.c, loop thread ---- */

@@ -1,9 +1,12 @@
-/* A thread that runs handlers of large bodies, so that parsing and tokenising them never holds up a
- * loop. */
+/* Preparation: threads that run handlers whose work is not trivially small (parsing, rendering, tokenising,
+ * files, long answers), so that none of it happens on a loop. Keys take turns (server/turns.h) by their
+ * weights and the processor time that their turns took; one key never holds all threads, so that a
+ * rendering of seconds does not keep other keys waiting. */
 #ifndef SERVER_HTTP_OFFLOAD_H
 #define SERVER_HTTP_OFFLOAD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -11,8 +14,16 @@ struct exchange;
 struct offload;
 
 enum status offload_new(struct offload **out, struct err *e);
-void offload_free(struct offload *o); /* runs what is queued, joins */
-/* False when its queue is full: the caller runs the handler itself. */
-bool offload_push(struct offload *o, struct exchange *ex);
+/* What waits, and what comes, is answered with ERR_DRAINING from now on. */
+void offload_stop(struct offload *o);
+void offload_free(struct offload *o); /* NULL is fine; joins */
+
+/* Any thread: the exchange, which is suspended, gets its turn, then loop_prepared. */
+void offload_push(struct offload *o, struct exchange *ex);
+/* A new request: ERR_QUEUE_FULL when those of its key, or all, that wait here and in the scheduler are as
+ * many as may wait. Then nothing was done. */
+enum status offload_enter(struct offload *o, struct exchange *ex, struct err *e);
+/* True: it waited, and no longer does: its thread may have it back at once. */
+bool offload_forget(struct offload *o, struct exchange *ex);
 
 #endif
