@@ -12,8 +12,11 @@ static const struct arch {
     const char *name;
     enum rope_kind rope_kind;
     unsigned features;
+    uint32_t global_every;
+    double local_rope_base;
+    uint32_t width_scaled_layers;
 } archs[] = {
-#define ARCH(name, rope_kind, features) {name, rope_kind, features},
+#define ARCH(...) {__VA_ARGS__},
 #include "engine/model/arch.def"
 #undef ARCH
 };
@@ -35,7 +38,7 @@ bool hparams_supported(struct str architecture)
 
 struct source {
     const struct gguf *g;
-    const char *arch;
+    const struct arch *arch;
     struct err *e;
 };
 
@@ -43,7 +46,7 @@ enum { KEY_CAP = 96 };
 
 static const char *key_of(const struct source *s, const char *suffix, char *key)
 {
-    snprintf(key, KEY_CAP, "%s.%s", s->arch, suffix);
+    snprintf(key, KEY_CAP, "%s.%s", s->arch->name, suffix);
     return key;
 }
 
@@ -199,14 +202,11 @@ static enum status read_head_dim(const struct source *s, struct hparams *h)
     return OK;
 }
 
-/* Scores are scaled by the inverse square root of this. Head sizes, but for the one Gemma 3 (27B: 62 layers)
- * that was trained with its width over its heads, which its files do not say. */
-static double default_query_scalar(const struct hparams *h)
+/* Scores are scaled by the inverse square root of this. */
+static double default_query_scalar(const struct source *s, const struct hparams *h)
 {
-    enum { GEMMA3_27B_LAYERS = 62 };
-    if (h->features & ARCH_LOCAL_LAYERS && h->n_layers == GEMMA3_27B_LAYERS)
-        return (double)h->n_embd / h->n_heads;
-    return h->head_dim;
+    bool by_width = s->arch->width_scaled_layers && h->n_layers == s->arch->width_scaled_layers;
+    return by_width ? (double)h->n_embd / h->n_heads : h->head_dim;
 }
 
 static enum status read_shape(const struct source *s, struct hparams *h)
@@ -233,22 +233,19 @@ static enum status read_shape(const struct source *s, struct hparams *h)
     if (!st)
         st = read_f32_or(s, "attention.scale", 0, 1e4, 0, &h->attn_scale);
     if (!st && h->attn_scale == 0) /* 0 stands for the usual value */
-        h->attn_scale = (float)(1.0 / sqrt(default_query_scalar(h)));
+        h->attn_scale = (float)(1.0 / sqrt(default_query_scalar(s, h)));
     h->embd_scale = h->features & ARCH_SCALED_EMBEDDINGS ? sqrtf((float)h->n_embd) : 1;
     return st;
 }
 
 /* ---- local layers ---- */
 
-/* Gemma 3 as published: every sixth layer sees everything, files need not say so. */
-enum { DEFAULT_GLOBAL_EVERY = 6 };
-
 /* The pattern as a number (every n-th layer is global, 0: none is local) or one flag a layer. */
 static enum status read_pattern(const struct source *s, struct hparams *h)
 {
     static const char suffix[] = "attention.sliding_window_pattern";
     char key[KEY_CAP];
-    uint32_t every = DEFAULT_GLOBAL_EVERY;
+    uint32_t every = s->arch->global_every;
     const struct gguf_value *v = gguf_find(s->g, key_of(s, suffix, key));
     if (v && v->type == GGUF_ARRAY && v->elem_type == GGUF_BOOL) {
         if (v->n != h->n_layers)
@@ -271,7 +268,8 @@ static enum status read_local_layers(const struct source *s, struct hparams *h)
         return OK;
     enum status st = read_u32(s, "attention.sliding_window", 0, HPARAMS_MAX_CTX, &h->window);
     if (!st)
-        st = read_f32_or(s, "rope.freq_base_swa", 1.000001, 1e12, 10000, &h->rope_base_local);
+        st = read_f32_or(s, "rope.freq_base_swa", 1.000001, 1e12, (float)s->arch->local_rope_base,
+                         &h->rope_base_local);
     return st ? st : read_pattern(s, h);
 }
 
@@ -291,7 +289,7 @@ static enum status read_vocab(const struct source *s, struct hparams *h)
                        (unsigned long long)n, HPARAMS_MAX_VOCAB);
     if (declared && declared != n)
         return err_set(s->e, ERR_FORMAT, "%s.vocab_size is %u but token_embd.weight has %llu rows",
-                       s->arch, declared, (unsigned long long)n);
+                       s->arch->name, declared, (unsigned long long)n);
     if (n_tokens && n_tokens != n)
         return err_set(s->e, ERR_FORMAT, "the tokenizer has %llu tokens but the model %llu",
                        (unsigned long long)n_tokens, (unsigned long long)n);
@@ -396,8 +394,8 @@ static enum status read_rope(const struct source *s, struct hparams *h)
     enum status st =
         read_u32_or(s, "rope.dimension_count", 2, h->head_dim, h->head_dim, &h->rope_dims);
     if (!st && h->rope_dims % 2)
-        return err_set(s->e, ERR_FORMAT, "%s.rope.dimension_count is %u, must be even", s->arch,
-                       h->rope_dims);
+        return err_set(s->e, ERR_FORMAT, "%s.rope.dimension_count is %u, must be even",
+                       s->arch->name, h->rope_dims);
     if (!st)
         st = read_f32_or(s, "rope.freq_base", 1.000001, 1e12, 10000, &h->rope_base);
     return st ? st : read_scaling(s, h);
@@ -438,7 +436,7 @@ enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *
     if (!arch)
         return err_set(e, ERR_UNSUPPORTED, "architecture '%s' is not supported yet", printed);
     struct hparams h = {.rope_kind = arch->rope_kind, .features = arch->features};
-    struct source s = {g, arch->name, e};
+    struct source s = {g, arch, e};
     snprintf(h.architecture, sizeof(h.architecture), "%s", arch->name);
     enum status st = read_shape(&s, &h);
     if (!st)
