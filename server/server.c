@@ -13,6 +13,7 @@
 #include "server/http/listen.h"
 #include "server/http/loop.h"
 #include "server/http/offload.h"
+#include "server/http/origin.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
                        struct service *service, struct tenants *tenants, struct ledger *ledger,
@@ -68,13 +69,16 @@ enum status server_listen(struct server *srv, struct err *e)
     int fd[64];
     uint32_t n = loop_count(srv->set);
     check_descriptors(srv->set);
-    if (!listen_is_loopback(srv->set->host) && !auth_needs_key(&srv->auth))
+    enum status status = origin_check_settings(srv->set, e);
+    if (!status)
+        status = listen_open(srv->set, fd, n, &srv->port, e);
+    if (status)
+        return status;
+    srv->loopback = listen_is_loopback(fd[0]);
+    if (!srv->loopback && !auth_needs_key(&srv->auth))
         log_warn("listening on %s without a key: anyone who reaches this address can use the "
                  "server (set MILLRACE_API_KEY or server.api_key_file)",
                  srv->set->host);
-    enum status status = listen_open(srv->set, fd, n, &srv->port, e);
-    if (status)
-        return status;
     srv->loop = mem_zalloc(mem_mul(n, sizeof(*srv->loop)));
     for (uint32_t i = 0; i < n && !status; i++) {
         status = loop_new(srv, fd[i], &srv->loop[i], e);

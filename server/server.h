@@ -43,6 +43,7 @@ struct server {
     struct loop **loop; /* owns [n_loops] */
     uint32_t n_loops;
     uint16_t port; /* bound; after server_listen */
+    bool loopback; /* bound to an address that only this machine reaches */
 };
 
 /* service: its names are set; loaded before server_set_ready. tenants: where the keys' weights and caps go; ledger: the budget of client memory (borrows, or NULL; both outlive the services). Errors: ERR_IO,

@@ -43,9 +43,11 @@ static void read_settings(const struct settings *set, struct target *t)
     const char *host = set->host;
     if (strcmp(host, "0.0.0.0") == 0)
         host = "127.0.0.1";
-    if (strcmp(host, "::") == 0)
+    if (strcmp(host, "::") == 0 || strcmp(host, "[::]") == 0)
         host = "::1";
-    snprintf(t->host, sizeof(t->host), "%s", host);
+    size_t n = strlen(host);
+    bool bracketed = n > 2 && host[0] == '[' && host[n - 1] == ']';
+    snprintf(t->host, sizeof(t->host), "%.*s", (int)n - 2 * bracketed, host + bracketed);
     snprintf(t->port, sizeof(t->port), "%u", (unsigned)set->port);
 }
 
@@ -88,7 +90,9 @@ static enum status ask(const struct target *t, const char *path, struct err *e)
     enum status status = connect_to(t, &fd, e);
     if (status)
         return status;
-    int n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, t->host);
+    bool v6 = strchr(t->host, ':') != NULL;
+    int n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: %s%s%s\r\n\r\n", path,
+                     v6 ? "[" : "", t->host, v6 ? "]" : "");
     ssize_t got = send(fd, text, (size_t)n, MSG_NOSIGNAL) == n
                       ? recv(fd, text, sizeof(text) - 1, MSG_WAITALL)
                       : -1;

@@ -22,9 +22,10 @@ static void add_url(struct buf *out, const struct server *srv)
     const char *host = srv->set->host;
     if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "*") == 0)
         host = "127.0.0.1";
-    bool v6 = strchr(host, ':') != NULL;
-    buf_printf(out, "http://%s%s%s:%u", v6 ? "[" : "", strcmp(host, "::") ? host : "::1",
-               v6 ? "]" : "", srv->port);
+    if (strcmp(host, "::") == 0 || strcmp(host, "[::]") == 0)
+        host = "::1";
+    bool bare = strchr(host, ':') && *host != '[';
+    buf_printf(out, "http://%s%s%s:%u", bare ? "[" : "", host, bare ? "]" : "", srv->port);
 }
 
 /* ---- text ---- */

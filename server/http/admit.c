@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "server/http/loop.h"
+#include "server/http/origin.h"
 #include "server/http/routes.h"
 #include "server/server.h"
 
@@ -13,6 +14,52 @@ static void refuse(struct exchange *ex, int problem_id, const char *text)
     struct err e;
     err_set(&e, ERR_INVALID, "%s", text);
     reply_problem(ex, problem_id, &e);
+}
+
+/* Without a key on a loopback address it is only this that keeps web pages out: a page's own name, pointed
+ * to this machine, makes the browser take the server for a part of the page. */
+static bool names_matter(struct server *srv)
+{
+    return srv->set->server_allowed_hosts.n > 0 || (srv->loopback && !auth_needs_key(&srv->auth));
+}
+
+static void check_host(struct exchange *ex, const char *url)
+{
+    struct err e;
+    struct str host = header_value(ex->conn, "Host");
+    const char *scheme = *url == '/' ? NULL : strstr(url, "://");
+    if (!names_matter(ex->srv))
+        return;
+    if (scheme) /* counts in place of Host (RFC 9112 3.2.2) */
+        host = (struct str){scheme + 3, strcspn(scheme + 3, "/?")};
+    if (!host.ptr || origin_host_is_ours(ex->srv->set, host))
+        return;
+    err_set(
+        &e, ERR_INVALID,
+        "the host \"%.*s\" is no name of this machine; if it shall be one, start the server with "
+        "--server.allowed_hosts %.*s, or with a key",
+        (int)host.len, host.ptr, (int)host.len, host.ptr);
+    reply_problem(ex, HTTP_HOST, &e);
+}
+
+/* A page of another origin can send a request that changes something, or costs, without a question in
+ * advance (preflight): text/plain needs none. */
+static void check_origin(struct exchange *ex)
+{
+    struct err e;
+    struct str given = header_value(ex->conn, "Origin");
+    enum route_pages pages = ex->route->pages;
+    enum origin o = origin_of(ex->srv->set, given, header_value(ex->conn, "Host"));
+    bool fine = o == ORIGIN_OWN || o == ORIGIN_NAMED || pages == PAGES_ANY;
+    if (!fine && pages == PAGES_LISTED)
+        fine = o == ORIGIN_BY_STAR || auth_needs_key(&ex->srv->auth);
+    if (fine)
+        return;
+    err_set(&e, ERR_INVALID,
+            "web pages of \"%.*s\" may not ask this; the option server.cors_origin names those "
+            "that may",
+            given.len < 100 ? (int)given.len : 100, given.ptr);
+    reply_problem(ex, HTTP_ORIGIN, &e);
 }
 
 static void find_route(struct exchange *ex, const char *url, enum method m)
@@ -83,7 +130,11 @@ static void check_size(struct exchange *ex, const struct body_framing *f)
 
 void admit(struct exchange *ex, const char *url, const char *method, const struct body_framing *f)
 {
-    find_route(ex, url, method_of(method));
+    check_host(ex, url);
+    if (!ex->reply.set)
+        find_route(ex, url, method_of(method));
+    if (!ex->reply.set)
+        check_origin(ex);
     if (!ex->reply.set && ex->route->needs != NEEDS_NOTHING)
         check_key(ex);
     if (!ex->reply.set)

@@ -31,6 +31,7 @@
 #include "server/api/job.h"
 #include "server/limits.h"
 #include "server/http/offload.h"
+#include "server/http/origin.h"
 #include "server/question.h"
 #include "server/http/routes.h"
 #include "server/server.h"
@@ -76,14 +77,34 @@ static void add_timing(struct MHD_Response *r, const struct exchange *ex)
     buf_release(&value);
 }
 
+static bool allowed_page(const struct exchange *ex)
+{
+    enum origin o =
+        origin_of(ex->srv->set, header_value(ex->conn, "Origin"), header_value(ex->conn, "Host"));
+    return o == ORIGIN_NAMED || o == ORIGIN_BY_STAR;
+}
+
+static void add_allowed_origin(struct MHD_Response *r, const struct exchange *ex)
+{
+    const struct settings *set = ex->srv->set;
+    struct str given = header_value(ex->conn, "Origin");
+    char origin[300]; /* one that is named: no longer than an option's item can be */
+    if (!set->server_cors_origin.n)
+        return;
+    bool star = origin_star(set);
+    if (!star)
+        add_header(r, "Vary", "Origin");
+    if (!star && (!allowed_page(ex) || given.len >= sizeof(origin)))
+        return;
+    snprintf(origin, sizeof(origin), "%.*s", star ? 1 : (int)given.len, star ? "*" : given.ptr);
+    add_header(r, "Access-Control-Allow-Origin", origin);
+    add_header(r, "Access-Control-Expose-Headers",
+               "x-request-id, x-ignored-params, retry-after, server-timing");
+}
+
 static void add_common_headers(struct MHD_Response *r, struct exchange *ex)
 {
-    const char *origin = ex->srv->set->server_cors_origin;
-    if (*origin) {
-        add_header(r, "Access-Control-Allow-Origin", origin);
-        add_header(r, "Access-Control-Expose-Headers",
-                   "x-request-id, x-ignored-params, retry-after, server-timing");
-    }
+    add_allowed_origin(r, ex);
     add_header(r, "X-Request-Id", ex->id);
     add_timing(r, ex);
     if (ex->ignored.len)
@@ -114,7 +135,7 @@ static enum MHD_Result send_reply(struct exchange *ex)
         add_header(r, "Retry-After", number);
     }
     add_header(r, "Allow", reply->allow);
-    if (reply->http == 204)
+    if (reply->http == 204 && (origin_star(ex->srv->set) || allowed_page(ex)))
         add_preflight(r, ex->conn);
     if (reply->http == 401)
         add_header(r, "WWW-Authenticate", "Bearer");

@@ -18,10 +18,17 @@
 
 enum { BACKLOG = 4096, KEEPALIVE_IDLE_S = 30, KEEPALIVE_EVERY_S = 10, KEEPALIVE_TRIES = 3 };
 
-bool listen_is_loopback(const char *host)
+bool listen_is_loopback(int fd)
 {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
+    struct sockaddr_storage a;
+    socklen_t n = sizeof(a);
+    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        return false;
+    if (a.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24 == 127;
+    const struct in6_addr *v6 = &((struct sockaddr_in6 *)&a)->sin6_addr;
+    return a.ss_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
 }
 
 /* ---- who holds a port ---- */
@@ -171,9 +178,12 @@ static enum status resolve(const struct settings *set, struct sockaddr_storage *
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found;
-    char port[8];
+    char port[8], host[256];
+    size_t n_host = strlen(set->host);
+    bool bracketed = n_host > 2 && set->host[0] == '[' && set->host[n_host - 1] == ']';
     snprintf(port, sizeof(port), "%u", (unsigned)set->port);
-    int rc = getaddrinfo(set->host, port, &hints, &found);
+    snprintf(host, sizeof(host), "%.*s", (int)n_host - 2 * bracketed, set->host + bracketed);
+    int rc = getaddrinfo(host, port, &hints, &found);
     if (rc)
         return err_set_field(e, ERR_INVALID, "host", NULL, "cannot resolve the host \"%s\": %s",
                              set->host, gai_strerror(rc));

@@ -17,7 +17,7 @@ enum status listen_open(const struct settings *set, int *fd, uint32_t n, uint16_
                         struct err *e);
 /* Appends "process 123 (name)" for a TCP port that someone listens on; nothing when unknown. */
 void listen_holder(uint16_t port, struct buf *out);
-/* True for addresses that only this machine can reach. */
-bool listen_is_loopback(const char *host);
+/* True for a socket bound to an address that only this machine can reach. */
+bool listen_is_loopback(int fd);
 
 #endif

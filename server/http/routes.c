@@ -9,8 +9,8 @@
 #include "server/api/api.h"
 
 static const struct route routes[] = {
-#define X(method, path, handler, needs, model, body, label, doc)                                   \
-    {METHOD_##method, path, handler, NEEDS_##needs, model, body, label, doc},
+#define X(method, path, handler, needs, pages, model, body, label, doc)                            \
+    {METHOD_##method, path, handler, NEEDS_##needs, PAGES_##pages, model, body, label, doc},
 #include "server/http/routes.def"
 #undef X
 };

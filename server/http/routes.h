@@ -19,11 +19,16 @@ enum method {
 
 enum route_needs { NEEDS_NOTHING, NEEDS_KEY, NEEDS_ADMIN };
 
+/* Web pages of other origins that may ask: any; where no key is needed those of server.cors_origin; only
+ * those that it names, for which * is not enough. */
+enum route_pages { PAGES_ANY, PAGES_LISTED, PAGES_NAMED };
+
 struct route {
     enum method method; /* GET, POST, PUT or DELETE */
     const char *path;
     void (*handle)(struct exchange *ex);
     enum route_needs needs;
+    enum route_pages pages;
     bool model, body;
     const char *label;
     const char *doc;

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from http_rig import CHAT, Raw, Reply
+from http_rig import CHAT, Raw, Reply, start_fake, wait_for
 
 PATH = "/v1/chat/completions"
 BODY = json.dumps({**CHAT, "max_tokens": 1}).encode()
@@ -350,7 +350,7 @@ def test_the_log_would_show_a_second_request(fresh):
     with fresh.raw() as c:
         c.send(get() + SECOND)
         assert c.reply().status == 200 and c.reply().status == 404
-    assert "/smuggled" in fresh.log_text()
+    wait_for(lambda: "/smuggled" in fresh.log_text(), "the line of the second")
 
 
 @pytest.mark.parametrize("front", [get(), sized(b" %d" % N), chunks(WHOLE + b"0\r\n\r\n"), get() * 3, post(b"Content-Length: 3", body=b"x{}")])
@@ -435,15 +435,11 @@ def test_blanks_behind_an_expectation_do_not_keep_a_client_waiting(fake):
 
 @pytest.fixture(scope="module")
 def keyed():
-    from http_rig import start_fake
-
     with start_fake(environment={"MILLRACE_API_KEY": "sk-1"}) as server:
         yield server
 
 
 @pytest.fixture
 def fresh():
-    from http_rig import start_fake
-
     with start_fake() as server:
         yield server

@@ -100,7 +100,7 @@ def test_slow_heads_are_cut_and_slow_bodies_get_408():
             reply = c.head()
             assert reply.status == 408
         with server.raw() as c:
-            c.send(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{")
+            c.send(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{")
             reply = c.reply()
             assert reply.status == 408 and reply.error["code"] == "request_timeout"
             assert c.rest() == b""
