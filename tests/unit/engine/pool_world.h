@@ -17,6 +17,7 @@ enum { SEEN_CAP = 1 << 15 };
 
 enum count {
     DID_STEP,
+    DID_TWO_STEPS,
     DID_COPY,
     DID_HIT,
     DID_HIT_WINDOW,
@@ -52,6 +53,19 @@ struct line {
     bool nan; /* a NaN was seen: it may only be dropped */
 };
 
+enum step_state { STEP_NONE, STEP_GROWN, STEP_SUBMITTED };
+
+/* A step from its growths to its end; it may run when it is collected only. */
+struct pool_step {
+    enum step_state state;
+    struct batch batch;
+    struct kv_copy copy[64];
+    uint32_t n_copies;
+    uint32_t line[MAX_SEQS]; /* whose span */
+    uint64_t ticket;
+    bool failed;
+};
+
 struct pool_world {
     struct random r;
     bool audits; /* false: tags alone are to find what is wrong */
@@ -62,13 +76,8 @@ struct pool_world {
     struct backend *be;
     struct kv_key root[N_SALTS];
     struct line line[MAX_SEQS];
-    struct batch batch;
-    struct kv_copy copy[64];
-    uint32_t n_copies;
-    uint32_t step_line[MAX_SEQS]; /* whose span */
-    bool step_open; /* grown; its batch isn't submitted yet or isn't retired yet */
-    uint64_t ticket;
-    bool step_ran, step_failed; /* submitted, and what came of it; it may run when collected only */
+    struct pool_step step[BACKEND_MAX_FLIGHT]; /* a ring; see step_at */
+    uint32_t first_step, n_steps;
     uint32_t n_injected;
     uint64_t published[SEEN_CAP]; /* hash set: mix(salt, tag of a block's last position) */
     uint8_t *was_free[KV_MAX_GROUPS]; /* [frames and slots] */
@@ -169,7 +178,8 @@ static inline void world_open(uint64_t seed)
         struct kv_domain d = {.rope = "", .adapter = "", .salt = i ? "b" : "", .n_salt_bytes = i};
         w.root[i] = kv_root(w.c, &d);
     }
-    batch_init(&w.batch, 4096, MAX_SEQS, MAX_SEQS);
+    for (uint32_t i = 0; i < BACKEND_MAX_FLIGHT; i++)
+        batch_init(&w.step[i].batch, 4096, MAX_SEQS, MAX_SEQS);
 }
 
 /* ---- sight ---- */
@@ -196,13 +206,15 @@ static inline void poison_free(uint32_t group)
 static inline void world_close(void)
 {
     kv_cache_free(w.c);
-    batch_release(&w.batch);
+    for (uint32_t i = 0; i < BACKEND_MAX_FLIGHT; i++)
+        batch_release(&w.step[i].batch);
     w.be->ops->close(w.be);
     for (uint32_t g = 0; g < w.layout.n_groups; g++)
         mem_free(w.was_free[g]);
 }
 
 static const char *const names[N_COUNTS] = {"steps",
+                                            "two steps in flight",
                                             "tail copies",
                                             "hits",
                                             "hits in window groups",
@@ -316,7 +328,7 @@ static inline void op_start(void)
 
 static inline bool in_step(const struct line *l)
 {
-    return w.step_open && l->n_fly > 0;
+    return l->n_fly > 0;
 }
 
 static inline void drop(struct line *l)
@@ -354,9 +366,15 @@ static inline void op_fork(void)
 
 /* ---- the step, in three operations: grow, submit, retire ---- */
 
-static inline void add_span(struct line *l, uint32_t n_rows)
+/* Oldest first. Only the last may be grown and not submitted: the order of growths is that of steps. */
+static inline struct pool_step *step_at(uint32_t i)
 {
-    struct batch *b = &w.batch;
+    return &w.step[(w.first_step + i) % BACKEND_MAX_FLIGHT];
+}
+
+static inline void add_span(struct pool_step *st, struct line *l, uint32_t n_rows)
+{
+    struct batch *b = &st->batch;
     uint32_t i = b->n_spans++, pos0 = l->kv.n_tokens - n_rows;
     b->span[i] = (struct batch_span){.row0 = b->n_rows, .n_rows = n_rows, .pos0 = pos0};
     for (uint32_t k = 0; k < n_rows; k++)
@@ -367,7 +385,7 @@ static inline void add_span(struct line *l, uint32_t n_rows)
         .job = {.params = &greedy, .history = l->history, .n_history = pos0 + n_rows, .given = -1}};
     b->n_rows += n_rows;
     l->n_fly = n_rows;
-    w.step_line[i] = number(l);
+    st->line[i] = number(l);
 }
 
 /* Somebody gives his blocks away, so that the world doesn't come to a halt. */
@@ -386,7 +404,7 @@ static inline void make_room(void)
     }
 }
 
-static inline void grow(struct line *l)
+static inline void grow(struct pool_step *st, struct line *l)
 {
     uint32_t n_rows = one_in(&w.r, 3) ? 1 + draw(&w.r, MAX_CHUNK) : 1;
     if (n_rows > l->n_max - l->kv.n_tokens)
@@ -401,11 +419,11 @@ static inline void grow(struct line *l)
         fits &= need.n[g] <= claim || need.n[g] - claim <= kv_room(w.c, g);
     }
     w.c->fault_tokens = l->history;
-    bool ok = kv_seq_grow(w.c, &l->kv, n_rows, w.copy, &w.n_copies);
+    bool ok = kv_seq_grow(w.c, &l->kv, n_rows, st->copy, &st->n_copies);
     TRACE(&w.r, "line %u grows by %u to %u: %d", number(l), n_rows, l->kv.n_tokens, ok);
     MUST(ok || !fits, "line %u, %u rows: refused although there is room", number(l), n_rows);
     if (ok) {
-        add_span(l, n_rows);
+        add_span(st, l, n_rows);
         return;
     }
     random_count(DID_NO_ROOM);
@@ -415,18 +433,20 @@ static inline void grow(struct line *l)
 
 static inline void op_grow(void)
 {
-    if (w.step_open)
+    if (w.n_steps == BACKEND_MAX_FLIGHT ||
+        (w.n_steps > 0 && step_at(w.n_steps - 1)->state == STEP_GROWN))
         return;
-    batch_clear(&w.batch);
-    w.n_copies = 0;
+    struct pool_step *st = step_at(w.n_steps);
+    batch_clear(&st->batch);
+    st->n_copies = 0;
     uint32_t at = draw(&w.r, MAX_SEQS), most = 1 + draw(&w.r, MAX_SEQS);
-    for (uint32_t i = 0; i < MAX_SEQS && w.batch.n_spans < most; i++) {
+    for (uint32_t i = 0; i < MAX_SEQS && st->batch.n_spans < most; i++) {
         struct line *l = &w.line[(at + i) % MAX_SEQS];
-        if (l->live)
-            grow(l);
+        if (l->live && !in_step(l))
+            grow(st, l);
     }
-    w.step_open = w.batch.n_rows > 0;
-    w.step_ran = w.step_failed = false;
+    st->state = STEP_GROWN;
+    w.n_steps += st->batch.n_rows > 0;
 }
 
 static inline void fill_tables(struct batch_span *s, const struct line *l)
@@ -448,32 +468,36 @@ static inline void fill_tables(struct batch_span *s, const struct line *l)
 
 static inline void op_submit(void)
 {
-    if (!w.step_open || w.step_ran)
+    if (w.n_steps == 0 || step_at(w.n_steps - 1)->state != STEP_GROWN)
         return;
+    struct pool_step *st = step_at(w.n_steps - 1);
     struct err e;
-    for (uint32_t i = 0; i < w.n_copies; i++) {
+    for (uint32_t i = 0; i < st->n_copies; i++) {
         ck_assert_int_eq(
-            w.be->ops->copy_block(w.be, w.copy[i].group, w.copy[i].src, w.copy[i].dst, &e), OK);
+            w.be->ops->copy_block(w.be, st->copy[i].group, st->copy[i].src, st->copy[i].dst, &e),
+            OK);
         random_count(DID_COPY);
     }
-    for (uint32_t i = 0; i < w.batch.n_spans; i++)
-        fill_tables(&w.batch.span[i], &w.line[w.step_line[i]]);
+    for (uint32_t i = 0; i < st->batch.n_spans; i++)
+        fill_tables(&st->batch.span[i], &w.line[st->line[i]]);
     if (one_in(&w.r, 30)) {
         fake_fail_steps(w.be, 1);
         random_count(DID_STEP_FAIL);
     }
-    w.step_failed = w.be->ops->submit(w.be, &w.batch, &w.ticket, &e) != OK;
-    w.step_ran = true;
+    st->failed = w.be->ops->submit(w.be, &st->batch, &st->ticket, &e) != OK;
+    st->state = STEP_SUBMITTED;
+    if (w.n_steps == 2)
+        random_count(DID_TWO_STEPS);
     random_count(DID_STEP);
-    TRACE(&w.r, "step of %u rows, %u spans, %u copies%s", w.batch.n_rows, w.batch.n_spans,
-          w.n_copies, w.step_failed ? " fails" : "");
+    TRACE(&w.r, "step of %u rows, %u spans, %u copies%s", st->batch.n_rows, st->batch.n_spans,
+          st->n_copies, st->failed ? " fails" : "");
 }
 
-static inline void retire(struct line *l, const struct batch_span *s)
+static inline void retire(struct line *l, const struct batch_span *s, bool failed)
 {
     uint32_t first = l->kv.t[w.layout.n_groups - 1].first;
     l->n_fly = 0;
-    if (w.step_failed) {
+    if (failed) {
         kv_seq_undo(w.c, &l->kv);
         return;
     }
@@ -498,14 +522,16 @@ static inline void op_retire(void)
 {
     struct batch *done;
     struct err e;
-    if (!w.step_ran)
+    struct pool_step *st = step_at(0);
+    if (w.n_steps == 0 || st->state != STEP_SUBMITTED)
         return;
-    if (!w.step_failed)
-        w.step_failed = w.be->ops->collect(w.be, w.ticket, &done, &e) != OK;
-    TRACE(&w.r, "retires%s", w.step_failed ? " by undo" : "");
-    for (uint32_t i = 0; i < w.batch.n_spans; i++)
-        retire(&w.line[w.step_line[i]], &w.batch.span[i]);
-    w.step_open = w.step_ran = false;
+    if (!st->failed)
+        st->failed = w.be->ops->collect(w.be, st->ticket, &done, &e) != OK;
+    TRACE(&w.r, "retires%s", st->failed ? " by undo" : "");
+    for (uint32_t i = 0; i < st->batch.n_spans; i++)
+        retire(&w.line[st->line[i]], &st->batch.span[i], st->failed);
+    w.first_step = (w.first_step + 1) % BACKEND_MAX_FLIGHT;
+    w.n_steps--;
 }
 
 /* ---- tiers ---- */
@@ -614,7 +640,8 @@ static inline void op_clear(void)
 {
     kv_prefix_clear(w.c);
     TRACE(&w.r, "clear");
-    if (!w.step_open) { /* nobody holds what is left in the index; what lives may come to be hit again */
+    if (w.n_steps ==
+        0) { /* nobody holds what is left in the index; what lives may come to be hit again */
         random_count(DID_CLEAR);
     }
 }
@@ -694,7 +721,8 @@ static inline void one_op(void)
 static inline void close_world(void)
 {
     op_submit();
-    op_retire();
+    while (w.n_steps > 0)
+        op_retire();
     for (uint32_t i = 0; i < MAX_SEQS; i++) {
         if (w.line[i].live) {
             kv_seq_drop(w.c, &w.line[i].kv);
