@@ -118,6 +118,15 @@ def test_the_words_tell_the_numbers():
     assert re.search(r"free .* of ", done.stdout)
 
 
+def test_plan_inspect_and_a_server_describe_the_same_device():
+    told = plan("--users", "4", "--context", "256")
+    words = re.search(r"^  cpu +(.*)$", run("plan", MODEL, "--users", "4").stdout, re.M).group(1)
+    assert told["device"] == "cpu" and words.startswith(told["device_level"] + " (available: ")
+    assert re.search(rf"^device\n  cpu +{re.escape(words)}$", run("inspect", MODEL).stdout, re.M)
+    with start_real("--model", MODEL, "--limits.max_context", "256", "--kv.bytes", "16MiB") as server:
+        assert server.metric("millrace_build_info", f'isa="{told["device_level"]}"') == 1
+
+
 def test_tiers_stand_on_lines_of_their_own():
     options = ["--kv.host_bytes", "24MiB", "--kv.spill.path", ".", "--kv.spill.bytes", "3GiB"]
     lines = run("plan", MODEL, "--users", "8", "--context", "1024", "--memory", "64GiB", *options).stdout.splitlines()
