@@ -200,17 +200,26 @@ static size_t count_slots(struct fake *f, const struct kv_arena *arena)
     return n;
 }
 
+/* Large memory lies at a huge page's boundary and asks for huge pages: changing the access of few of them is
+ * fast. */
+static uint8_t *map_slots(struct fake *f, size_t n_bytes)
+{
+    size_t align = n_bytes < KV_ARENA_ALIGN ? (size_t)sysconf(_SC_PAGESIZE) : KV_ARENA_ALIGN;
+    f->n_map_bytes = (n_bytes + align - 1) / align * align + align;
+    f->map = mmap(NULL, f->n_map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(f->map != MAP_FAILED);
+    if (align == KV_ARENA_ALIGN)
+        madvise(f->map, f->n_map_bytes, MADV_HUGEPAGE);
+    return f->map + (align - (uintptr_t)f->map % align) % align;
+}
+
 void fake_memory_new(struct fake *f, const struct kv_arena *arena)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
     mutex_init(&f->lock);
     mutex_init(&f->moves_lock);
     f->store = (struct kv_store){.ops = &ops, .arena = *arena};
-    f->n_map_bytes =
-        (mem_mul(count_slots(f, arena), sizeof(struct fake_slot)) + page - 1) / page * page;
-    f->map = mmap(NULL, f->n_map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(f->map != MAP_FAILED);
-    struct fake_slot *at = (struct fake_slot *)f->map;
+    size_t n_bytes = mem_mul(count_slots(f, arena), sizeof(struct fake_slot));
+    struct fake_slot *at = (struct fake_slot *)map_slots(f, n_bytes);
     fake_enter(f);
     for (uint32_t g = 0; g < f->n_groups; g++) {
         f->slot[g] = at;
