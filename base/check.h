@@ -27,4 +27,12 @@ void check_add_dump(void (*dump)(void *arg), void *arg);
 #define DCHECK(cond) ((void)sizeof(cond))
 #endif
 
+/* A fault that a test has planted in its holder, to see that it is found: holder->fault is `which`. The one
+ * macro for them, compiled in checked builds only. */
+#ifdef MILLRACE_EXPENSIVE_CHECKS
+#define PLANTED(holder, which) ((holder)->fault == (which))
+#else
+#define PLANTED(holder, which) false
+#endif
+
 #endif

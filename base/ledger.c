@@ -1,5 +1,6 @@
 /* The budget of client memory; see ledger.h. */
 #include "base/ledger.h"
+#include "base/base_test.h"
 
 #include <stdatomic.h>
 

@@ -38,7 +38,6 @@ struct ledger *ledger_new(const struct ledger_kind *kind, uint32_t n_kinds, uint
 void ledger_free(struct ledger *l); /* NULL is fine; CHECKs that nothing is held */
 void ledger_set_total(struct ledger *l, uint64_t n_bytes);
 uint64_t ledger_total(const struct ledger *l);
-uint64_t ledger_used(const struct ledger *l);
 uint64_t ledger_used_by_kind(const struct ledger *l, uint32_t kind);
 uint64_t ledger_used_by_key(const struct ledger *l, uint32_t key);
 uint64_t ledger_refusals(const struct ledger *l, uint32_t kind);

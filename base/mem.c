@@ -1,5 +1,6 @@
 /* Counted allocation; see mem.h. */
 #include "base/mem.h"
+#include "base/base_test.h"
 
 #include <stdlib.h>
 #include <string.h>

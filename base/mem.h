@@ -28,11 +28,6 @@ size_t mem_mul(size_t n, size_t size);
 bool mem_mul_ok(size_t n, size_t size, size_t *product);
 bool mem_add_ok(size_t a, size_t b, size_t *sum);
 
-/* Calls of mem_alloc/realloc/try/aligned of this thread so far: tests prove that the step path
- * makes none. */
-uint64_t mem_thread_allocs(void);
 uint64_t mem_thread_bytes(void); /* that those calls asked for; what was freed is not taken off */
-/* Test hook: the n-th try allocation from now on of this thread fails (0 = off). */
-void mem_fail_after(uint64_t n);
 
 #endif

@@ -4,6 +4,7 @@
  * release: readers walk it without a lock, only making a series takes the mutex. Doubles live in
  * 64-bit atomics as their bits. */
 #include "base/metrics.h"
+#include "base/base_test.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -37,7 +37,6 @@ void metrics_set(struct metrics *m, int id, const char *label_values, double val
 void metrics_observe(struct metrics *m, int id, const char *label_values, double value);
 void metrics_observe_n(struct metrics *m, int id, const char *label_values, double value,
                        uint64_t n);
-double metrics_value(const struct metrics *m, int id, const char *label_values); /* for tests */
 /* One line of a counter or gauge whose values are kept elsewhere; first: with HELP and TYPE before it. */
 void metrics_render_value(const struct metrics *m, int id, const char *label_values, double value,
                           bool first, struct buf *out);

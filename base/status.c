@@ -1,5 +1,6 @@
 /* Names of status codes and formatted error text. */
 #include "base/status.h"
+#include "base/base_test.h"
 
 #include <stdarg.h>
 #include <stdio.h>

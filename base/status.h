@@ -43,9 +43,6 @@ struct err {
     char code[ERR_CODE_CAP];
 };
 
-const char *status_name(enum status status);
-const char *status_text(enum status status);
-
 /* Fills e (NULL is fine), clears param and code, returns status: `return err_set(e, ERR_IO, ...)`. */
 enum status err_set(struct err *e, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -58,7 +58,5 @@ enum status settings_load(struct settings *s, int argc, char **argv, char **envi
 enum status settings_load_model(struct settings *s, int argc, char **argv, char **environ,
                                 bool *wants_help, struct err *e);
 void settings_print_help(FILE *out, int width); /* all options, in lines of so many columns */
-void settings_dump(const struct settings *s, FILE *out,
-                   bool comments); /* as a config file; secrets hidden */
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "config/settings_test.h"
 #include "config/term.h"
 #include "config/option_table.h"
 #include "config/settings.h"

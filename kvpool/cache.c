@@ -1,5 +1,6 @@
 /* The cache's life, room and promises, figures; see cache.h. */
 #include "kvpool/cache_int.h"
+#include "kvpool/kvpool_test.h"
 
 #include <string.h>
 

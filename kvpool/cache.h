@@ -135,7 +135,7 @@ struct kv_job {
 struct kv_cache *kv_cache_new(const struct kv_options *o);
 void kv_cache_free(struct kv_cache *c); /* CHECKs that no sequence holds a block */
 struct kv_key kv_root(const struct kv_cache *c, const struct kv_domain *d);
-/* s is empty and parked: kv_seq_adopt (or not), then kv_seq_unpark, then it may grow. After kv_seq_drop
+/* s is empty and parked: kv_seq_adopt (or not), then kv_seq_unpark_paged, then it may grow. After kv_seq_drop
  * it is so again. */
 void kv_seq_init(struct kv_cache *c, struct kv_seq *s, uint32_t max_tokens, struct kv_key root);
 void kv_seq_release(struct kv_cache *c, struct kv_seq *s); /* CHECKs that it holds nothing */
@@ -144,9 +144,6 @@ void kv_seq_release(struct kv_cache *c, struct kv_seq *s); /* CHECKs that it hol
 /* Frames of a group that can be had now: free, of CACHED blocks, of clean blocks no running sequence
  * holds; less those promised. */
 uint32_t kv_room(const struct kv_cache *c, uint32_t group);
-uint32_t kv_frames(const struct kv_cache *c, uint32_t group);
-/* Of both tiers, ones that can be taken from others counted. */
-uint32_t kv_slots_free(const struct kv_cache *c, uint32_t group);
 /* Most frames that growing a running s by n_rows can take. */
 struct kv_need kv_seq_need(const struct kv_cache *c, const struct kv_seq *s, uint32_t n_rows);
 /* Most frames that a sequence of n_tokens ever holds at once, given chunks of at most n_rows rows. */
@@ -184,12 +181,9 @@ void kv_seq_drop(struct kv_cache *c, struct kv_seq *s);
 /* ---- prefix ---- */
 /* Longest prefix of tokens[0, n_max) that is cached, a multiple of n_slots; s is empty and stays parked;
  * takes the blocks (fewer when promises of others need their frames). Returns the positions; s->n_hit,
- * n_tokens, n_retired = that. Blocks that have no frame are brought back by kv_seq_unpark. Counts one
+ * n_tokens, n_retired = that. Blocks that have no frame are brought back by kv_seq_unpark_paged. Counts one
  * query. */
 uint32_t kv_seq_adopt(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens, uint32_t n_max);
-/* The same look without taking anything. */
-uint32_t kv_match(const struct kv_cache *c, struct kv_key root, const int32_t *tokens,
-                  uint32_t n_max);
 /* In-flight sharing: s announces that it will fill the full blocks of tokens[0, n_prompt) after its
  * n_tokens positions (as many as max_pending leaves room for).
  * kv_pending(): tokens[0, n_max)'s first block that is not cached is announced by a live sequence. The
@@ -199,8 +193,6 @@ void kv_pending_add(struct kv_cache *c, struct kv_seq *s, const int32_t *tokens,
 void kv_pending_end(struct kv_cache *c, struct kv_seq *s);
 bool kv_pending(const struct kv_cache *c, struct kv_key root, const int32_t *tokens,
                 uint32_t n_max);
-/* Forgets every cached block that nobody holds. */
-void kv_prefix_clear(struct kv_cache *c);
 
 /* ---- tiers ---- */
 /* s stops running (nothing of a step in flight). */
@@ -209,10 +201,6 @@ void kv_seq_park(struct kv_cache *c, struct kv_seq *s);
  * changed when frames lack. Then s runs; it may be planned when kv_seq_resident. Up to n_paged blocks of
  * the full group, oldest first, that have a good copy in a tier stay there (see kv_seq_page_out). */
 bool kv_seq_unpark_paged(struct kv_cache *c, struct kv_seq *s, uint32_t n_paged);
-static inline bool kv_seq_unpark(struct kv_cache *c, struct kv_seq *s)
-{
-    return kv_seq_unpark_paged(c, s, 0);
-}
 static inline bool kv_seq_resident(const struct kv_seq *s)
 {
     return s->runs && s->n_loading == 0 && !s->lost;
@@ -264,8 +252,6 @@ struct kv_block_look {
 };
 bool kv_block_look(const struct kv_cache *c, uint32_t group, uint32_t block,
                    struct kv_block_look *look); /* false: it is free */
-/* Nobody's: what lies there is never read. For tests, which wipe it. */
-bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame);
 /* Walks everything, O(blocks + table entries): ERR_INTERNAL names the broken invariant and the block. */
 enum status kv_cache_audit(struct kv_cache *c, struct err *e);
 /* Ledger: blocks by state, then every table. */

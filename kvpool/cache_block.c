@@ -3,6 +3,8 @@
 
 #include "kvpool/cache_int.h"
 
+#include "base/check.h"
+
 /* ---- lists ---- */
 
 void kvc_list_init(struct kvc_ends *l)
@@ -229,7 +231,7 @@ void kvc_settle(struct kv_cache *c, struct kvc_group *g, struct kvc_block *b)
         } else if (b->pin > 0 || b->job != KVC_IDLE) {
             kvc_set_state(g, b, KVC_ZOMBIE);
             kvc_set_filled(g, b, 0);
-            if (c->fault == KVC_FAULT_FRAME_UNDER_COPY && b->pin == 0 && b->frame != KV_NO_BLOCK)
+            if (PLANTED(c, KVC_FAULT_FRAME_UNDER_COPY) && b->pin == 0 && b->frame != KV_NO_BLOCK)
                 kvc_drop_frame(g, b);
         } else {
             free_block(c, g, b);

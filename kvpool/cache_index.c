@@ -1,6 +1,8 @@
 /* Keys, the prefix index and announcements of blocks that are being filled. */
 #include <string.h>
 
+#include "base/check.h"
+#include "kvpool/kvpool_test.h"
 #include "base/siphash.h"
 #include "kvpool/cache_int.h"
 
@@ -63,7 +65,7 @@ static uint32_t index_find(const struct kv_cache *c, const struct kvc_group *g, 
         const struct kvc_block *b = &g->block[i];
         if (!key_equal(b->key, cut))
             continue;
-        if (c->fault == KVC_FAULT_UNVERIFIED)
+        if (PLANTED(c, KVC_FAULT_UNVERIFIED))
             return i;
         if (key_equal(b->parent, parent) &&
             memcmp(g->tokens + (size_t)i * c->n_slots, tokens, c->n_slots * sizeof(int32_t)) == 0)
@@ -282,7 +284,7 @@ static void hit_take(struct kv_cache *c, struct kv_seq *s, uint32_t n)
     for (uint32_t k = 0; k < c->n_groups; k++) {
         struct kvc_group *g = &c->group[k];
         struct kv_table *t = &s->t[k];
-        t->first = kvc_first(g, c->n_slots, n * c->n_slots + (c->fault == KVC_FAULT_HIT_WINDOW));
+        t->first = kvc_first(g, c->n_slots, n * c->n_slots + PLANTED(c, KVC_FAULT_HIT_WINDOW));
         t->n = n;
         for (uint32_t i = 0; i < n; i++)
             t->phys[i] = KV_NO_BLOCK;
@@ -304,7 +306,7 @@ uint32_t kv_seq_adopt(struct kv_cache *c, struct kv_seq *s, const int32_t *token
     CHECK(!s->runs && s->n_tokens == 0);
     c->n_queries++;
     c->n_query_tokens += n_max;
-    uint32_t n_blocks = (n_max + (c->fault == KVC_FAULT_HIT_LENGTH)) / c->n_slots;
+    uint32_t n_blocks = (n_max + PLANTED(c, KVC_FAULT_HIT_LENGTH)) / c->n_slots;
     for (uint32_t k = 0; k < c->n_groups; k++)
         n_blocks = n_blocks < s->t[k].cap ? n_blocks : s->t[k].cap;
     struct hit h = hit_find(c, s->root, tokens, n_blocks, s);

@@ -3,6 +3,8 @@
 
 #include "kvpool/cache_int.h"
 
+#include "base/check.h"
+
 /* ---- waiting for loads ---- */
 
 void kvc_wait_more(struct kv_cache *c, struct kv_seq *s)
@@ -95,7 +97,7 @@ static void own_tail(struct kv_cache *c, struct kv_seq *s, uint32_t group, struc
     struct kv_table *t = &s->t[group];
     uint32_t i = t->n - 1;
     struct kvc_block *old = kvc_at(c, s, group, i);
-    if (c->fault == KVC_FAULT_NO_COW)
+    if (PLANTED(c, KVC_FAULT_NO_COW))
         return;
     /* The frame that was promised for this copy is not to be promised again. */
     if (old->ref > 1 && s->claim.n[group] > 0 && s->reserve.n[group] > 0)
@@ -119,7 +121,7 @@ static void spoil_copy(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 {
     struct kvc_group *g = &c->group[group];
     struct kvc_block *b = kvc_at(c, s, group, s->t[group].n - 1);
-    if (b->slot == KV_NO_BLOCK || c->fault == KVC_FAULT_STALE_SLOT)
+    if (b->slot == KV_NO_BLOCK || PLANTED(c, KVC_FAULT_STALE_SLOT))
         return;
     if (b->job == KVC_SPILL_WAITS)
         kvc_cancel_job(c, g, b);
@@ -196,7 +198,7 @@ bool kv_seq_grow(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows, struct k
     if (!grow_in_place(c, s, n_rows) && !grow_with_blocks(c, s, n_rows, copy, n_copies))
         return false;
     s->n_tokens += n_rows;
-    if (c->fault == KVC_FAULT_EARLY_PUBLISH && s->publishes)
+    if (PLANTED(c, KVC_FAULT_EARLY_PUBLISH) && s->publishes)
         kvc_publish(c, s, c->fault_tokens, s->n_tokens / c->n_slots);
     return true;
 }
@@ -236,7 +238,7 @@ static void slide(struct kv_cache *c, struct kv_seq *s, uint32_t group)
     if (c->group[group].window == 0)
         return;
     uint32_t first = kvc_first(&c->group[group], c->n_slots, s->n_retired);
-    if (c->fault == KVC_FAULT_WINDOW_FIRST && first > 0 && first < t->n)
+    if (PLANTED(c, KVC_FAULT_WINDOW_FIRST) && first > 0 && first < t->n)
         first++;
     for (; t->first < first; t->first++)
         kvc_leave(c, s, group, t->first);

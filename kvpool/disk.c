@@ -4,6 +4,7 @@
  * Bytes are counted when a write is queued and given back when the deletion is queued: the thread
  * works in that order, so that the files never take more than was counted. */
 #include "kvpool/disk.h"
+#include "kvpool/kvpool_test.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -267,11 +268,6 @@ bool kv_disk_pop(struct kv_disk *d, struct kv_disk_done *done)
 bool kv_disk_step(struct kv_disk *d)
 {
     return kv_copier_step(d->copier);
-}
-
-uint64_t kv_disk_deadline_ns(const struct kv_disk *d)
-{
-    return kv_copier_deadline_ns(d->copier);
 }
 
 uint32_t kv_disk_room(const struct kv_disk *d)

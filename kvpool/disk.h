@@ -98,8 +98,6 @@ bool kv_disk_get(struct kv_disk *d,
                  const struct kv_disk_block *b); /* false: not there, or no room */
 /* Call until it says false: only then is `wake` sure to be called for what follows. */
 bool kv_disk_pop(struct kv_disk *d, struct kv_disk_done *done);
-bool kv_disk_step(struct kv_disk *d); /* not threaded: one job; false when there is none */
-uint64_t kv_disk_deadline_ns(const struct kv_disk *d); /* as kv_tier_deadline_ns */
 uint32_t kv_disk_room(const struct kv_disk *d); /* tickets that can be had now */
 
 /* Blocks of all groups under these keys are kept whatever room they take, now or once they are put.

@@ -13,6 +13,7 @@
  * d, which spreads outliers over all channels; scores keep their values when the query is rotated too, and
  * a weighted sum of values is rotated back. */
 #include "kvpool/layout.h"
+#include "kvpool/kvpool_test.h"
 
 #include <stdio.h>
 

@@ -61,10 +61,6 @@ struct kv_layout {
 enum status kv_layout_init(struct kv_layout *l, const struct kv_layer_shape *shape,
                            uint32_t n_layers, uint32_t n_slots, enum kv_dtype dtype_k,
                            enum kv_dtype dtype_v, struct err *e);
-/* The same for a model whose layers are all alike. */
-enum status kv_layout_init_plain(struct kv_layout *l, uint32_t n_layers, uint32_t n_kv_heads,
-                                 uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype,
-                                 struct err *e);
 const char *kv_dtype_name(enum kv_dtype d);
 /* Scaled whole numbers, written rotated (layout.c). */
 static inline bool kv_dtype_quantised(enum kv_dtype d)

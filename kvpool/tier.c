@@ -4,6 +4,7 @@
  * it. Blocks of the arena are aligned to 64 bytes only, so that a copy goes through a bounce
  * buffer: one memcpy more, a tenth of the write, and what lets a hanging job be given up. */
 #include "kvpool/tier.h"
+#include "kvpool/kvpool_test.h"
 
 #include <errno.h>
 #include <fcntl.h>

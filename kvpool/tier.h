@@ -62,9 +62,6 @@ uint32_t kv_tier_room(const struct kv_tier *t);
 bool kv_tier_push(struct kv_tier *t, const struct kv_job *job); /* false: no room */
 /* Call until it says false: only then is `wake` sure to be called for what follows. */
 bool kv_tier_pop(struct kv_tier *t, struct kv_done *done);
-bool kv_tier_step(struct kv_tier *t); /* not threaded: does one job; false when there is none */
-/* Time (clock_ns) at which kv_tier_pop will have an answer at the latest; 0: no such time. */
-uint64_t kv_tier_deadline_ns(const struct kv_tier *t);
 /* Any thread: n_bytes at offset of a file slot (counted from 0 behind the RAM slots) into dst; what
  * a backend's staging uses; through the page cache.
  * ERR_IO with errno's text. */
@@ -85,8 +82,5 @@ struct kv_tier_stats {
     bool direct; /* copies go past the page cache */
 };
 struct kv_tier_stats kv_tier_stats(const struct kv_tier *t);
-/* Test hooks: the next n jobs (reads by kv_tier_read) fail with EIO. */
-void kv_tier_fail(struct kv_tier *t, uint32_t n);
-void kv_tier_fail_reads(struct kv_tier *t, uint32_t n);
 
 #endif

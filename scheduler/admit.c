@@ -213,7 +213,7 @@ void admit_all(struct sched *s)
     uint32_t n_queued = tenants_n_queued(s->tenants);
     bool changed = s->seen_epoch != s->epoch || s->seen_arrivals != s->n_arrivals;
     bool all_move = s->n_parked == 0 && s->n_stalled == 0 && !s->tight && !s->preempts;
-    if (n_queued > 0 && changed && (all_move || s->fault == SCHED_FAULT_PASSED)) {
+    if (n_queued > 0 && changed && (all_move || PLANTED(s, SCHED_FAULT_PASSED))) {
         uint64_t n_before = s->n_tickets;
         s->seen_epoch = s->epoch;
         s->seen_arrivals = s->n_arrivals;

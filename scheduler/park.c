@@ -102,9 +102,9 @@ void park_seq(struct sched *s, struct seq *q)
 void park_overflow(struct sched *s, struct seq *q)
 {
     uint32_t n_first = s->layout.n_slots, n_last = (q->n_tok - n_first) / 2;
-    n_last += s->fault == SCHED_FAULT_SINKS_LONG;
+    n_last += PLANTED(s, SCHED_FAULT_SINKS_LONG);
     uint32_t n_cut = q->n_tok - n_first - n_last;
-    uint32_t from = n_first + n_cut - (s->fault == SCHED_FAULT_SINKS_EARLY);
+    uint32_t from = n_first + n_cut - PLANTED(s, SCHED_FAULT_SINKS_EARLY);
     CHECK(q->state == SEQ_LIVE && q->n_fly == 0);
     memmove(q->tokens + n_first, q->tokens + from, n_last * sizeof(int32_t));
     q->n_tok -= n_cut;

@@ -205,7 +205,7 @@ static struct seq *overdue_prefill(const struct sched *s)
     uint32_t i = 0;
     while (i < s->n_running && !may_prefill(s, s->running[i]))
         i++;
-    if (i == s->n_running || s->fault == SCHED_FAULT_SERVED)
+    if (i == s->n_running || PLANTED(s, SCHED_FAULT_SERVED))
         return NULL;
     struct seq *q = s->running[i];
     uint64_t since = q->step > q->since_step ? q->step : q->since_step;

@@ -236,7 +236,7 @@ bool room_may_promise(const struct sched *s, const struct req *q, const struct k
 {
     uint32_t n_steps = q->r->max_tokens + q->r->n_prompt / SCHED_MIN_CHUNK + 1;
     struct kv_need growth = growth_of_all(s, n_steps, false);
-    if (s->fault == SCHED_FAULT_GREEDY)
+    if (PLANTED(s, SCHED_FAULT_GREEDY))
         return true;
     return room_covers(s, claim, &growth) && all_fit_beside(s, room_promised(s, q->r, worst));
 }

@@ -116,7 +116,6 @@ uint64_t tenants_tokens_ahead(const struct tenants *t, uint32_t tenant, int32_t 
                               uint32_t n_tokens);
 /* Seconds until n_ahead departures at the measured rate of all tenants: 1..TENANT_RETRY_MAX_S. */
 uint32_t tenants_retry_s(const struct tenants *t, uint32_t n_ahead);
-uint64_t tenants_waiting_tokens(const struct tenants *t);
 
 /* ---- the queue: engine thread ---- */
 void tenant_put(struct tenants *t, struct tenant_item *it);
@@ -149,7 +148,6 @@ uint32_t tenants_n_queued(const struct tenants *t);
 /* Virtual counter: what the tenant was served, weighed. For victims (largest first) and for the order
  * of prompt chunks (smallest first). */
 uint64_t tenant_counter(const struct tenants *t, uint32_t tenant);
-bool tenant_at_cap(const struct tenants *t, uint32_t tenant); /* no further sequence may start */
 
 /* Any thread; each number by itself is right, together they may be of two moments. */
 struct tenant_view {

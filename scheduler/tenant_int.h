@@ -82,4 +82,8 @@ static inline uint32_t tenant_class(int32_t priority)
 /* The end of a wait: takes back what tenant_enter counted. */
 void tenant_uncount(struct tenants *t, uint32_t tenant, int32_t priority, uint32_t n_tokens);
 
+/* ---- what only tests call ---- */
+uint64_t tenants_waiting_tokens(const struct tenants *t);
+bool tenant_at_cap(const struct tenants *t, uint32_t tenant); /* no further sequence may start */
+
 #endif

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "base/siphash.h"
 #include "kvpool/cache_int.h"
 #include "tests/bench/bench_times.h"

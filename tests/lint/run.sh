@@ -4,7 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONDONTWRITEBYTECODE=1
 failed=0
-for lint in deps circles sizes banned names headers format subjects selftest; do
+for lint in deps doors circles sizes banned names headers format subjects selftest; do
     if output=$(python3 "tests/lint/$lint.py" 2>&1); then
         echo "lint $lint: passed${output:+ ($output)}"
     else

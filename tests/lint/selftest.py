@@ -10,6 +10,7 @@ import tempfile
 import banned
 import circles
 import deps
+import doors
 import format as formatting
 import headers
 import names
@@ -33,9 +34,12 @@ def unit(name, calls=""):
 SOUND = {
     **unit("step", "memory"), **unit("memory", "plan"), **unit("plan", "retire"), **unit("retire", "admit"), **unit("admit"),
     "base/x.h": HEADER,
+    "base/base_test.h": HEADER.replace("BASE_X_H", "BASE_BASE_TEST_H").replace("x(void)", "test_y(void)"),
+    "base/test_y.c": '#include "base/base_test.h"\n\nint test_y(void)\n{\n    return 0;\n}\n',
     "base/x.c": '/* free(p) inside texts is no call. */\n#include "base/x.h"\n\n'
                 "#include <stdio.h>\n\nint x(void)\n{\n    return 0;\n}\n",
-    "server/y.c": '#include "base/x.h"\n#include <microhttpd.h>\n',
+    "server/y.c": '#include "base/x.h"\n#include <microhttpd.h>\n\nint y(void)\n{\n    return x();\n}\n',
+    "scheduler/z.c": '#include "engine/batch.h"\n\nint z(void)\n{\n    return batch_y();\n}\n',
     "engine/text/text.h": HEADER.replace("BASE_X_H", "ENGINE_TEXT_TEXT_H").replace("x(void)", "text_y(void)"),
     "engine/batch.h": HEADER.replace("BASE_X_H", "ENGINE_BATCH_H").replace("x(void)", "batch_y(void)"),
     "server/server.h": HEADER.replace("BASE_X_H", "SERVER_SERVER_H").replace("x(void)", "server_y(void)"),
@@ -122,6 +126,8 @@ FAULTS = [
     (names, "README.md", "http:/" + "/mirror.internal.lan/x\n", "not among the public hosts"),
     (headers, "base/a.h", "#ifndef BASE_A_H\n#define BASE_A_H\n\nsize_t a(void);\n\n#endif\n", "does not compile alone"),
     (headers, "base/a.h", "#ifndef A_H\n#define A_H\n\n#endif\n", "the include guard is not BASE_A_H"),
+    (doors, "base/a.h", "#ifndef BASE_A_H\n#define BASE_A_H\nint a_y(void);\n#endif\n", "nothing but tests calls a_y()"),
+    (doors, "server/a.c", '#include "base/base_test.h"\n', "base/base_test.h is for tests and for base/"),
     (formatting, "base/a.c", "int  a;\n", "base/a.c: run clang-format"),
 ]
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "base/ring.h"
 #include "engine/cpu/cpu_kv.h"
 #include "kvpool/disk.h"

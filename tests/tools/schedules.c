@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kvpool/kvpool_test.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "config/settings.h"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/base_test.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "engine/template/template.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/base_test.h"
 #include "base/mem.h"
 #include "tests/unit/run_suite.h"
 

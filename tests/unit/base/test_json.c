@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/base_test.h"
 #include "base/json_int.h"
 #include "base/mem.h"
 #include "base/utf8.h"

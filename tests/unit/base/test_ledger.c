@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "base/ledger.h"
+#include "base/base_test.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "tests/unit/run_suite.h"

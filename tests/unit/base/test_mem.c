@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/base_test.h"
 #include "tests/unit/run_suite.h"
 
 START_TEST(every_allocation_is_counted)

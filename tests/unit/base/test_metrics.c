@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/base_test.h"
 #include "base/metrics.h"
 #include "base/thread.h"
 #include "tests/unit/run_suite.h"

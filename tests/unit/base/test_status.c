@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/base_test.h"
 #include "base/utf8.h"
 #include "tests/unit/run_suite.h"
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "config/settings_test.h"
 #include "config/option_table.h"
 #include "config/settings.h"
 #include "tests/unit/run_suite.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "engine/fake/fake.h"
 #include "kvpool/cache.h"
 #include "kvpool/cache_int.h"

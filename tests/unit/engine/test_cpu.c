@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 #include "config/settings.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_kv.h"

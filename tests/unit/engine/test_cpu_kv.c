@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "engine/cpu/cpu_kv.h"
 #include "tests/unit/run_suite.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/unit/engine/tok_fixture.h"
+#include "base/base_test.h"
 #include "tests/unit/run_suite.h"
 
 static struct fixture fx;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/base_test.h"
 #include "base/mem.h"
 #include "engine/model/gguf.h"
 #include "tests/unit/run_suite.h"

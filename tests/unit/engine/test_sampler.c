@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/base_test.h"
 #include "config/settings.h"
 #include "engine/cpu/levels.h"
 #include "engine/sample/row.h"

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "kvpool/cache_int.h"
 
 enum {

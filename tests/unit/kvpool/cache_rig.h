@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kvpool/kvpool_test.h"
 #include "kvpool/cache_int.h"
 #include "tests/unit/run_suite.h"
 

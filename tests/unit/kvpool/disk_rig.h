@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "kvpool/kvpool_test.h"
 #include "base/mem.h"
 #include "base/ring.h"
 #include "kvpool/disk_int.h"

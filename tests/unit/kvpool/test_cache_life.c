@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "tests/unit/kvpool/cache_rig.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 
 static void setup(void)
 {

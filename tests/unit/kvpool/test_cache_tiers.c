@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tests/unit/kvpool/cache_rig.h"
+#include "kvpool/kvpool_test.h"
 
 static void setup(void)
 {

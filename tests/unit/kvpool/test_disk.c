@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include "tests/unit/kvpool/disk_rig.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 
 START_TEST(blocks_of_each_group_come_back_now_and_after_a_restart)
 {

@@ -2,6 +2,8 @@
  * given, whatever fails, and windows need only what rows see. A block's bytes stand for the hash of the
  * tokens up to its end. */
 #include "kvpool/cache_int.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 #include "kvpool/disk_seq.h"
 #include "tests/unit/kvpool/disk_rig.h"
 

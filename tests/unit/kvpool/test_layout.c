@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kvpool/layout.h"
+#include "kvpool/kvpool_test.h"
 #include "tests/unit/run_suite.h"
 
 START_TEST(bytes_a_token_equal_the_formula)

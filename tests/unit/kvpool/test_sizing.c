@@ -1,5 +1,6 @@
 /* How many blocks sequences need, and how many the arena and the tiers get. */
 #include "kvpool/sizing.h"
+#include "kvpool/kvpool_test.h"
 
 #include <check.h>
 #include <stdio.h>

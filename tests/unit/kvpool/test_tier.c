@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 #include "base/mem.h"
 #include "base/ring.h"
 #include "base/thread.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "kvpool/kvpool_test.h"
 #include "base/mem.h"
 #include "engine/fake/fake.h"
 #include "scheduler/copies.h"

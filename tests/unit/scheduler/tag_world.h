@@ -5,6 +5,8 @@
 #define TESTS_SCHEDULER_TAG_WORLD_H
 
 #include "scheduler/tenant_int.h"
+#include "kvpool/kvpool_test.h"
+#include "base/base_test.h"
 #include "tests/unit/scheduler/tag_disk.h"
 #include "tests/unit/scheduler/tag_progress.h"
 

@@ -1,5 +1,6 @@
 /* The step journal: the ring, its text and back, fingerprints, what the scheduler writes. */
 #include "base/buf.h"
+#include "base/base_test.h"
 #include "tests/unit/scheduler/rig.h"
 
 START_TEST(the_ring_keeps_the_newest_records)

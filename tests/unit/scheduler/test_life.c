@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/base_test.h"
 #include "config/metrics.h"
 #include "tests/unit/scheduler/rig.h"
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/thread.h"
+#include "base/base_test.h"
 #include "tests/unit/scheduler/rig.h"
 
 static void count_done(struct sched_ask *a, void *arg)

@@ -1,5 +1,6 @@
 /* Caps, bounds, deadlines and reloads of tenants. */
 #include "tests/unit/scheduler/tenant_rig.h"
+#include "base/base_test.h"
 
 /* ---- caps and bounds ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/api/fields.h"
+#include "base/base_test.h"
 #include "tests/unit/run_suite.h"
 
 static const struct json_limits limits = {.depth = 64, .n_nodes = 1 << 16};
