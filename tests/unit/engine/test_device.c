@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "engine/fake/fake_int.h"
+#include "kvpool/kvpool_test.h"
 #include "kvpool/tier.h"
 #include "tests/unit/run_suite.h"
 
