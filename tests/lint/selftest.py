@@ -39,7 +39,7 @@ SOUND = {
     "base/x.c": '/* free(p) inside texts is no call. */\n#include "base/x.h"\n\n'
                 "#include <stdio.h>\n\nint x(void)\n{\n    return 0;\n}\n",
     "server/y.c": '#include "base/x.h"\n#include <microhttpd.h>\n\nint y(void)\n{\n    return x();\n}\n',
-    "scheduler/z.c": '#include "engine/batch.h"\n\nint z(void)\n{\n    return batch_y();\n}\n',
+    "engine/fake/z.c": '#include "engine/batch.h"\n\nint z(void)\n{\n    return batch_y();\n}\n',
     "engine/text/text.h": HEADER.replace("BASE_X_H", "ENGINE_TEXT_TEXT_H").replace("x(void)", "text_y(void)"),
     "engine/batch.h": HEADER.replace("BASE_X_H", "ENGINE_BATCH_H").replace("x(void)", "batch_y(void)"),
     "server/server.h": HEADER.replace("BASE_X_H", "SERVER_SERVER_H").replace("x(void)", "server_y(void)"),
