@@ -167,20 +167,20 @@ static int wait_end(struct app *a, int timeout_ms, bool loading)
     return event == SIGHUP ? 0 : event;
 }
 
-/* Lets running requests finish; a second signal or the timeout ends the wait. */
-static void drain(struct app *a, enum serve_end *how)
+/* Lets running requests finish, and others see that this server leaves; a second signal ends the wait. Whoever
+ * presses Ctrl-C sits in front of it, and no balancer is behind: only what runs is waited for. */
+static void drain(struct app *a, int signo, enum serve_end *how)
 {
     enum { POLL_MS = 10 };
-    uint64_t end = clock_ns() + (uint64_t)a->set->server_drain_timeout * NS_PER_MS;
+    struct leaving leaving;
     log_info("shutting down: %u requests running, up to %lld ms for them (Ctrl-C or SIGTERM again "
              "ends at once)",
              server_n_jobs(a->srv), (long long)a->set->server_drain_timeout);
-    server_drain(a->srv);
+    server_leave(a->srv, signo == SIGINT, &leaving);
     sched_drain(a->service->sched); /* also for a request whose body was still on its way */
-    while (server_n_jobs(a->srv) && clock_ns() < end && !*how)
+    while (!*how && !server_may_close(a->srv, &leaving))
         *how = wait_end(a, POLL_MS, false) > 0 ? SERVE_CUT_SHORT : SERVE_ENDED;
-    if (server_n_jobs(a->srv) && !*how)
-        log_warn("%u requests are cut short", server_n_jobs(a->srv));
+    server_drain(a->srv);
 }
 
 /* Closing waits for a step, for writes to a disk, for clients: not for longer than is wanted. */
@@ -246,9 +246,9 @@ static enum status run(struct app *a, enum serve_end *end, struct err *e)
     service_describe(a->service, a->version, a->metrics);
     server_set_ready(a->srv);
     banner_print(a->srv, a->service, a->version, auth_needs_key(&a->srv->auth));
-    while (wait_end(a, -1, false) == 0)
+    while ((event = wait_end(a, -1, false)) == 0)
         continue;
-    drain(a, end);
+    drain(a, event, end);
     let_signals_end(a);
     return OK;
 }

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -105,11 +106,37 @@ static void poke_all(struct server *srv)
         loop_poke(srv->loop[i]);
 }
 
+void server_leave(struct server *srv, bool at_once, struct leaving *l)
+{
+    uint64_t now = clock_ns();
+    *l = (struct leaving){
+        .duck_ns = now + (at_once ? 0 : (uint64_t)srv->set->server_lame_duck * NS_PER_MS),
+        .cut_ns = now + (uint64_t)srv->set->server_drain_timeout * NS_PER_MS,
+    };
+    atomic_store_explicit(&srv->phase, PHASE_DRAINING, memory_order_release);
+}
+
+static void cut(struct server *srv)
+{
+    log_warn("%u requests are cut short", server_n_jobs(srv));
+    for (uint32_t i = 0; i < srv->n_loops; i++)
+        atomic_store_explicit(&srv->loop[i]->cutting, true, memory_order_release);
+    poke_all(srv);
+}
+
+bool server_may_close(struct server *srv, struct leaving *l)
+{
+    uint64_t now = clock_ns();
+    bool busy = server_n_jobs(srv) > 0;
+    if (busy && now >= l->cut_ns && !l->cut) {
+        l->cut = true;
+        cut(srv);
+    }
+    return now >= l->duck_ns && (!busy || l->cut);
+}
+
 void server_drain(struct server *srv)
 {
-    int loading = PHASE_LOADING;
-    if (!atomic_compare_exchange_strong(&srv->phase, &loading, PHASE_LOADING))
-        atomic_store_explicit(&srv->phase, PHASE_DRAINING, memory_order_release);
     for (uint32_t i = 0; i < srv->n_loops; i++)
         atomic_store_explicit(&srv->loop[i]->draining, true, memory_order_release);
     poke_all(srv);

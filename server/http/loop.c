@@ -314,6 +314,17 @@ static void drain(struct loop *l)
     l->run_mhd = true;
 }
 
+/* Running requests end with an error. */
+static void cut(struct loop *l)
+{
+    if (l->were_cut)
+        return;
+    l->were_cut = true;
+    for (struct conn *c = l->conns; c; c = c->next)
+        if (c->ex && !c->deaf)
+            http_abort(c->ex);
+}
+
 /* Stopping: every answer ends now; what has not left after the grace is cut. */
 static void stop(struct loop *l)
 {
@@ -346,6 +357,8 @@ static void turn(struct loop *l)
     take_prepared(l);
     pump_woken(l);
     expire(l);
+    if (atomic_load_explicit(&l->cutting, memory_order_acquire))
+        cut(l);
     if (atomic_load_explicit(&l->draining, memory_order_acquire))
         drain(l);
     if (atomic_load_explicit(&l->stopping, memory_order_acquire))

@@ -68,9 +68,9 @@ struct loop {
     size_t n_by_fd;
     atomic_uint n_conns;
     atomic_uint n_jobs; /* requests being answered */
-    atomic_bool draining, stopping;
+    atomic_bool cutting, draining, stopping;
     bool accepting, listen_paused;
-    bool told_to_stop; /* jobs were ended with an error already */
+    bool were_cut, told_to_stop; /* done already */
     uint64_t kill_ns; /* while stopping: connections are cut then */
     bool run_mhd; /* the daemon has work that its epoll does not show */
     uint32_t n_bodies; /* prepared on the loop in this turn */

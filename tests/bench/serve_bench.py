@@ -89,7 +89,7 @@ class Server:
         return int(re.search(rf"^{key}:\s+(\d+)", status, re.M).group(1))
 
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGINT)  # SIGTERM waits for balancers to see it
         try:
             self.process.wait(40)
         except subprocess.TimeoutExpired:

@@ -85,7 +85,6 @@ def test_drain_finishes_what_runs_and_refuses_what_is_new():
         assert idle.ask("GET", "/health").status == 200
         server.wait_metric("vllm:num_requests_running", 4)
         server.signal()
-        assert idle.rest() == b""  # between two requests: closed
         for i, c in enumerate(running):
             reply = c.reply()
             assert reply.status == 200
@@ -93,9 +92,79 @@ def test_drain_finishes_what_runs_and_refuses_what_is_new():
                 assert reply.events()[-1]["choices"][0]["finish_reason"] == "length"
             else:
                 assert reply.json["usage"]["completion_tokens"] == 200
+        assert idle.rest() == b""  # between two requests: closed when nothing runs any more
+        assert server.process.wait(PATIENCE_S) == 0
         with pytest.raises(OSError):
             server.raw()
+
+
+LEAVING = ["--server.lame_duck", "600s", "--server.drain_timeout", "600s"]
+
+
+def must_be_leaving(reply):
+    assert reply.status == 503 and reply.error["code"] == "shutting_down"
+    assert int(reply.get("retry-after")) >= 1 and reply.get("connection").lower() == "close"
+
+
+def test_after_sigterm_all_that_is_new_gets_503_and_what_runs_goes_on():
+    """R11: a balancer must see that the server leaves while its requests still arrive."""
+    with start_fake(*LEAVING, step_ms=5, expect_code=1) as server:
+        kept = [server.raw() for _ in range(3)]
+        assert all(c.ask("GET", "/ready").status == 200 for c in kept)
+        stream = server.raw()
+        stream.request("POST", PATH, {**CHAT, **ENDLESS, "max_tokens": 300, "stream": True})
+        assert stream.head().status == 200
+        server.signal()
+        wait_for(lambda: server.ask("GET", "/ready").status == 503, "/ready turns")
+        must_be_leaving(server.ask("GET", "/ready"))
+        for method, path, body in [("POST", PATH, CHAT), ("POST", "/v1/completions", {"prompt": "a"}), ("GET", "/v1/models", None)]:
+            must_be_leaving(server.ask(method, path, body))
+        must_be_leaving(kept[0].ask("GET", "/ready"))
+        must_be_leaving(kept[1].ask("POST", PATH, CHAT))
+        for path in ["/health", "/version", "/metrics"]:
+            assert server.ask("GET", path).status == 200
+        assert stream.reply_of_stream()[-1]["choices"][0]["finish_reason"] == "length"
+        server.wait_metric("vllm:num_requests_running", 0)
+        must_be_leaving(server.ask("POST", PATH, CHAT))  # nothing runs, and its time is not over
+        must_be_leaving(kept[2].ask("POST", PATH, CHAT))
+        server.signal()
+        assert server.process.wait(PATIENCE_S) == 1
+
+
+def test_an_idle_server_leaves_when_the_time_of_the_lame_duck_is_over():
+    with start_fake("--server.lame_duck", "300ms") as server:
+        server.signal()
         assert server.process.wait(PATIENCE_S) == 0
+    with start_real("--server.lame_duck", "300ms") as server:
+        server.signal()
+        wait_for(lambda: "shutting down" in server.log_text(), "the log line")
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_ctrl_c_waits_for_what_runs_only():
+    for start in [start_fake, start_real]:
+        with start("--server.lame_duck", "600s") as server:
+            server.signal(signal.SIGINT)
+            assert server.process.wait(PATIENCE_S) == 0
+    with start_fake("--server.lame_duck", "600s", step_ms=5) as server, server.raw() as c:
+        c.request("POST", PATH, {**CHAT, **ENDLESS, "max_tokens": 200, "stream": True})
+        c.head()
+        server.signal(signal.SIGINT)
+        wait_for(lambda: server.ask("GET", "/ready").status == 503, "/ready turns")
+        assert c.reply_of_stream()[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_drain_timeout_before_the_end_of_the_lame_duck_cuts_streams_and_leaves_the_port_open():
+    with start_fake("--server.lame_duck", "600s", "--server.drain_timeout", "100ms", step_ms=5, expect_code=1) as server:
+        stream = server.raw()
+        stream.request("POST", PATH, {**CHAT, **ENDLESS, "stream": True})
+        stream.head()
+        server.signal()
+        assert stream.reply_of_stream()[-1]["error"]["code"] == "shutting_down"
+        must_be_leaving(server.ask("GET", "/ready"))
+        server.signal()
+        assert server.process.wait(PATIENCE_S) == 1
 
 
 def test_the_end_of_the_drain_timeout_is_an_error_event_or_503():

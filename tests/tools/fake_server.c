@@ -123,28 +123,29 @@ static void reload(struct server *srv, const struct arguments *args)
     settings_release(&set);
 }
 
-/* Until a signal that ends the server. */
-static void wait_signal(int fd, struct server *srv, const struct arguments *args)
+/* Until a signal that ends the server: its number. */
+static int wait_signal(int fd, struct server *srv, const struct arguments *args)
 {
     struct signalfd_siginfo info;
     for (;;) {
         if (read(fd, &info, sizeof(info)) != sizeof(info))
             continue;
         if (info.ssi_signo != SIGHUP)
-            return;
+            return (int)info.ssi_signo;
         reload(srv, args);
     }
 }
 
-static void drain(struct server *srv, int fd, int64_t timeout_ms)
+static void drain(struct server *srv, int fd, int signo)
 {
-    uint64_t end = clock_ns() + (uint64_t)timeout_ms * NS_PER_MS;
-    server_drain(srv);
-    while (server_n_jobs(srv) && clock_ns() < end) {
+    struct leaving leaving;
+    server_leave(srv, signo == SIGINT, &leaving);
+    while (!server_may_close(srv, &leaving)) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (poll(&p, 1, 10) > 0)
             _exit(1);
     }
+    server_drain(srv);
 }
 
 /* All that a server stands on, from the model file up. */
@@ -303,8 +304,8 @@ int main(int argc, char **argv)
                                      .sampling_top_k = -1};
     listen_and_serve(&w, &info);
 
-    wait_signal(signal_fd, w.srv, &(struct arguments){argc, argv});
-    drain(w.srv, signal_fd, w.set.server_drain_timeout);
+    int signo = wait_signal(signal_fd, w.srv, &(struct arguments){argc, argv});
+    drain(w.srv, signal_fd, signo);
     uint64_t mismatches = close_all(&w);
     close(signal_fd);
     if (mismatches)
