@@ -36,7 +36,7 @@ static enum status cpu_probe(const struct settings *s, struct device_info *out, 
     snprintf(out->level, sizeof out->level, "%s", k->name);
     snprintf(out->text, sizeof out->text, "%s (available: %s), %u threads, %s activations", k->name,
              levels_names(), count_threads(s), activations[s->cpu_activations]);
-    snprintf(out->numerics, sizeof out->numerics, "%s %s", k->name,
+    snprintf(out->numerics, sizeof out->numerics, "%s %u %s", k->name, k->revision,
              activations[s->cpu_activations]);
     return OK;
 }

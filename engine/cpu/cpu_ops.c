@@ -79,7 +79,7 @@ static void tile_compute(const struct phase *ph, const struct packed *w, uint32_
 {
     const struct cpu_backend *be = ph->be;
     uint32_t form = be->k->form(w->kind, be->activations);
-    kernel_matmul *matmul = be->k->matmul[w->kind][form];
+    kernel_matmul *matmul = be->k->matmul[form][w->kind];
     const uint8_t *act = ph->act->form[form] + row0 * ph->act->stride[form];
     uint32_t n_groups = w->n_groups - group0, of_chunk = CHUNK_ROWS / w->format->rows;
     if (n_groups > of_chunk)

@@ -90,13 +90,15 @@ static inline const uint8_t *attend_unit(const struct attend *a, uint32_t b)
 
 struct kernels {
     const char *name;
+    uint32_t
+        revision; /* raised when results of equal inputs change: keys and values on disk are void then */
     const struct pack_format *format; /* of weights */
     size_t act_bytes[KERNEL_FORMS]; /* of a block of 32 inputs; 0: the level has no such form */
     kernel_quantise *quantise[KERNEL_FORMS];
     /* The form a matrix takes its inputs in under a setting of cpu.activations. */
     uint32_t (*form)(enum pack_kind kind, int activations_setting);
-    /* [PACK_KINDS][KERNEL_FORMS]; NULL where that form is never used */
-    kernel_matmul *const (*matmul)[KERNEL_FORMS];
+    /* Each [PACK_KINDS]; NULL where a kind never takes that form */
+    kernel_matmul *const *matmul[KERNEL_FORMS];
     const struct row_passes *row; /* of sampling */
     /* out = x / sqrt(mean(x^2) + eps) * weight */
     void (*rms_norm)(const float *x, const float *weight, float eps, uint32_t n, float *out);

@@ -6,6 +6,7 @@
 #include "engine/cpu/c/kernels_c.h"
 #if defined(__x86_64__)
 #include "engine/cpu/avx2/kernels_avx2.h"
+#include "engine/cpu/avx512/kernels_avx512.h"
 #define X86(kernels) &kernels
 #else
 #define X86(kernels) NULL
@@ -20,6 +21,7 @@ static const struct {
 } table[] = {
     {&kernels_c, "c", "c", SET_ISA_C, 0},
     {X86(kernels_avx2), "avx2", "c avx2", SET_ISA_AVX2, CPU_AVX2},
+    {X86(kernels_avx512), "avx512", "c avx2 avx512", SET_ISA_AVX512, CPU_AVX512},
 };
 
 enum { N_LEVELS = sizeof table / sizeof table[0] };

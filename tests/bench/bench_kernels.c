@@ -21,8 +21,8 @@ static const struct {
     enum pack_kind kind;
     enum act_form form;
 } cases[] = {
-    {"Q4_1 x int8", PACK_N4_M, ACT_I8},   {"Q4_0 x int8", PACK_N4, ACT_I8},
-    {"Q4_K x int8", PACK_N4_K, ACT_I8},   {"Q2_K x int8", PACK_N4_K16, ACT_I8},
+    {"Q4_1 x int8", PACK_N4_M, ACT_Q32},  {"Q4_0 x int8", PACK_N4, ACT_Q32},
+    {"Q4_K x int8", PACK_N4_K, ACT_Q32},  {"Q2_K x int8", PACK_N4_K16, ACT_Q32},
     {"Q4_1 x int16", PACK_N4_M, ACT_I16}, {"Q8_0 x int16", PACK_I8, ACT_I16},
     {"Q5_K x int16", PACK_I8_K, ACT_I16}, {"Q6_K x int16", PACK_I8_K16, ACT_I16},
     {"Q4_1 x f32", PACK_N4_M, ACT_F32},   {"F16 x f32", PACK_F16, ACT_F32},
@@ -44,7 +44,7 @@ static double measure(const struct kernels *k, uint32_t c, const uint8_t *w, con
     const struct pack_shape shape = pack_shape_of(k->format, cases[c].kind);
     size_t group_bytes = (size_t)IN / PACK_BLOCK / shape.blocks * shape.unit_bytes;
     size_t stride = IN / PACK_BLOCK * k->act_bytes[cases[c].form];
-    kernel_matmul *matmul = k->matmul[cases[c].kind][cases[c].form];
+    kernel_matmul *matmul = k->matmul[cases[c].form][cases[c].kind];
     for (int r = 0; r < ROUNDS; r++) {
         double t = now();
         for (uint32_t i = 0; i < n; i++)

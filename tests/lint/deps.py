@@ -42,7 +42,7 @@ DEVICE_DOORS = ["engine/cpu/cpu_device.h"]
 # An instruction level is a folder below engine/cpu, which only the table of levels includes from; every level may
 # stand on plain C.
 LEVEL_TABLE = "engine/cpu/levels.c"
-LEVEL_DOORS = ["engine/cpu/c/kernels_c.h", "engine/cpu/avx2/kernels_avx2.h"]
+LEVEL_DOORS = ["engine/cpu/c/kernels_c.h", "engine/cpu/avx2/kernels_avx2.h", "engine/cpu/avx512/kernels_avx512.h"]
 
 # Folder -> patterns of headers in other folders of the same room that its files may include; a * ends at a slash.
 # Every folder that has one beside, above or below it stands here.
@@ -55,6 +55,7 @@ FOLDERS = {
     "engine/cpu": ["engine/*.h", "engine/model/*.h", "engine/sample/row_passes.h", "engine/sample/sampler.h"],
     "engine/cpu/c": ["engine/cpu/*.h", "engine/model/quant.h", "engine/sample/row_passes.h"],
     "engine/cpu/avx2": ["engine/cpu/*.h", "engine/cpu/c/*.h", "engine/sample/row.h", "engine/sample/row_passes.h"],
+    "engine/cpu/avx512": ["engine/cpu/*.h", "engine/cpu/c/*.h", "engine/cpu/avx2/kernels_avx2.h"],
     "engine/fake": ["engine/*.h"],
     "scheduler": [],
     "scheduler/sim": ["scheduler/*.h"],

@@ -17,7 +17,8 @@ COMPILER = [
 
 
 # Headers that only files built with an instruction set include.
-ISA_FLAGS = {"_avx2": ["-mavx2", "-mfma", "-mf16c"], "_avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]}
+ISA_FLAGS = {"_avx2": ["-mavx2", "-mfma", "-mf16c"], "_avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
+                                                            "-mavx512vnni"]}
 
 
 def flags_of(path):

@@ -10,6 +10,7 @@ import pytest
 import oracle_llama
 import tiny_llama
 import tokenizer_oracle
+from levels import LEVELS
 
 TOOL = Path(os.environ["MILLRACE_BUILD"]) / "tests" / "logits_dump"
 SMOLLM2 = Path(os.environ["MILLRACE_TEST_DATA"]) / "models" / "smollm2-135m.gguf"
@@ -19,7 +20,6 @@ POSITIONS = 1000
 N_TINY = 301  # ids for generated models: more than one chunk of 256 keys
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
          "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
-LEVELS = ["c", "avx2"] if "avx2" in Path("/proc/cpuinfo").read_text() else ["c"]
 
 
 def dump(tmp_path, model, ids, *options):
@@ -73,9 +73,11 @@ def test_every_mode_keeps_its_bars(tmp_path, text):
     assert f16_kv["largest"] <= 0.1 and f16_kv["kl"] <= 1e-5
     int16 = measured(tmp_path, text, "cpu.activations=int16")
     assert int16["largest"] <= 0.15 and int16["kl"] <= 1e-5
-    served = measured(tmp_path, text)
-    assert served["kl"] <= 0.002 and served["top1"] >= 0.975
-    assert abs(served["perplexity_ratio"] - 1) <= 0.004
+    # Plain C rounds activations as AVX2 does (test_kernels.c), only slower.
+    for level in LEVELS[1:] or LEVELS:
+        served = measured(tmp_path, text, f"cpu.isa={level}")
+        assert served["kl"] <= 0.0006 and served["top1"] >= 0.985, level
+        assert abs(served["perplexity_ratio"] - 1) <= 0.004, level
 
 
 def test_chunks_threads_and_company_change_no_bit(tmp_path):
@@ -161,5 +163,13 @@ GREEDY = {
 @pytest.mark.parametrize("prompt", GREEDY)
 def test_greedy_prompts_continue_as_known(tmp_path, prompt, level):
     want, ids = GREEDY[prompt], encode(prompt)
+    got = dump(tmp_path, SMOLLM2, ids + want, f"cpu.isa={level}")
+    assert got[len(ids) - 1:-1].argmax(-1).tolist() == want
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_close_call_falls_as_in_float32(tmp_path, level):
+    """The answer "The capital of France is Paris." begins with a token that leads by 0.08 logits in float32."""
+    want, ids = [504, 3575, 282, 4649, 314, 7042, 30, 2], encode(CHAT.format("What is the capital of France?"))
     got = dump(tmp_path, SMOLLM2, ids + want, f"cpu.isa={level}")
     assert got[len(ids) - 1:-1].argmax(-1).tolist() == want

@@ -14,12 +14,12 @@ import pytest
 import oracle_gemma
 import tiny_gemma
 import tokenizer_oracle
+from levels import LEVELS
 
 TOOL = Path(os.environ["MILLRACE_BUILD"]) / "tests" / "logits_dump"
 GEMMA = Path(os.environ["MILLRACE_TEST_DATA"]) / "models" / "gemma3-270m.gguf"
 GOLDEN = Path(__file__).parent.parent / "golden"
 WINDOW = 512
-LEVELS = ["c", "avx2"] if "avx2" in Path("/proc/cpuinfo").read_text() else ["c"]
 LONG = os.environ.get("MILLRACE_LONG") == "1"
 # text: (positions that run, ranges whose logits are compared, both ends counted)
 CASES = ({"prose": (1001, [(0, 999)]), "code": (1401, [(0, 999), (1200, 1399)]), "mixed": (1001, [(0, 999)])}

@@ -107,7 +107,7 @@ INLINE void score(int type, int nv, int w, const struct job *j, const float *q, 
     const float *scale = j->k_scale + slot0;
     for (uint32_t d = 0; d < dim; d += CHANNELS_A_LOAD(type)) {
         __m256 k0[2], k1[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-        _mm_prefetch((const char *)(next + PREFETCH_BYTES(type) * (size_t)d), _MM_HINT_T0);
+        _mm_prefetch((const char *)(next + PREFETCH_BYTES(type) * (size_t)d), _MM_HINT_T1);
         load_keys(type, row, 0, scale, k0);
         if (w == 2)
             load_keys(type, row, 8, scale, k1);

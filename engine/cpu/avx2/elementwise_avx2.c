@@ -29,55 +29,89 @@ INLINE int isum8(__m256i v)
     return _mm_cvtsi128_si32(a);
 }
 
-/* Largest magnitude of each of four vectors, as the four lanes of the result. */
-INLINE __m128 top_of_four(const __m256 v[4])
+/* Largest lane in all lanes. */
+INLINE __m256i spread_top8(__m256i v)
 {
-    __m128i t[4];
-    UNROLL for (int g = 0; g < 4; g++)
-    {
-        __m256i m = magnitude(v[g]);
-        t[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
-    }
-    __m128i a = _mm_max_epi32(_mm_unpacklo_epi32(t[0], t[1]), _mm_unpackhi_epi32(t[0], t[1]));
-    __m128i b = _mm_max_epi32(_mm_unpacklo_epi32(t[2], t[3]), _mm_unpackhi_epi32(t[2], t[3]));
-    return _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
+    v = _mm256_max_epi32(v, _mm256_permute2x128_si256(v, v, 1));
+    v = _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0x4e));
+    return _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0xb1));
 }
 
-static void quantise_i8(const float *x, uint32_t n, uint8_t *out)
+/* Largest magnitude of each quad of 32 inputs, as bits. */
+INLINE __m256i top_of_quads(const __m256 v[4])
 {
-    struct act_i8 *a = (struct act_i8 *)out;
+    __m256i m[4];
+    UNROLL for (int g = 0; g < 4; g++) m[g] = magnitude(v[g]);
+    __m256i a =
+        _mm256_max_epi32(_mm256_unpacklo_epi32(m[0], m[1]), _mm256_unpackhi_epi32(m[0], m[1]));
+    __m256i b =
+        _mm256_max_epi32(_mm256_unpacklo_epi32(m[2], m[3]), _mm256_unpackhi_epi32(m[2], m[3]));
+    a = _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* The first lane that holds the largest; takes it out of tops. */
+INLINE uint16_t take_top(__m256i *tops)
+{
+    __m256i is = _mm256_cmpeq_epi32(*tops, spread_top8(*tops));
+    int lane = __builtin_ctz((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is)));
+    __m256i at =
+        _mm256_cmpeq_epi32(_mm256_set1_epi32(lane), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    *tops = _mm256_or_si256(*tops, at); /* -1, below any magnitude */
+    return (uint16_t)lane;
+}
+
+/* Scale of a block: that of one digit for all but the quads with the largest inputs, that of two for
+ * them; tops as bits. */
+INLINE float q32_scale(__m256i tops, uint16_t quad[2])
+{
+    float top = _mm_cvtss_f32(_mm_castsi128_ps(_mm256_castsi256_si128(spread_top8(tops))));
+    quad[0] = take_top(&tops);
+    quad[1] = take_top(&tops);
+    float rest = _mm_cvtss_f32(_mm_castsi128_ps(_mm256_castsi256_si128(spread_top8(tops))));
+    __m128 one = _mm_mul_ss(_mm_set_ss(rest), _mm_set_ss(1 / Q32_DIGIT));
+    __m128 two = _mm_mul_ss(_mm_set_ss(top), _mm_set_ss(1 / Q32_TWO_DIGITS));
+    return _mm_cvtss_f32(_mm_max_ss(one, two)); /* the second where it is NaN */
+}
+
+/* 32 whole numbers as bytes; those of the quads as two digits. */
+INLINE void q32_put(struct act_q32 *a, const __m256i q[4])
+{
+    int16_t wide[PACK_BLOCK];
+    __m256i w0 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
+    __m256i w1 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
+    _mm256_storeu_si256((__m256i *)wide, w0);
+    _mm256_storeu_si256((__m256i *)(wide + 16), w1);
+    _mm256_storeu_si256((__m256i *)a->q,
+                        _mm256_permute4x64_epi64(_mm256_packs_epi16(w0, w1), 0xd8));
+    __m128i of_quads =
+        _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(wide + 4 * a->quad[0])),
+                           _mm_loadl_epi64((const __m128i *)(wide + 4 * a->quad[1])));
+    __m128i ex = _mm_srai_epi16(_mm_add_epi16(of_quads, _mm_set1_epi16(64)), 7);
+    __m128i low = _mm_sub_epi16(of_quads, _mm_slli_epi16(ex, 7));
+    __m128i bytes = _mm_packs_epi16(low, ex); /* low of the first, of the second, then ex */
+    _mm_storeu_si32(a->q + 4 * a->quad[0], bytes);
+    _mm_storeu_si32(a->q + 4 * a->quad[1], _mm_shuffle_epi32(bytes, 0x55));
+    _mm_storel_epi64((__m128i *)a->ex, _mm_unpackhi_epi64(bytes, bytes));
+}
+
+void quantise_q32_avx2(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_q32 *a = (struct act_q32 *)out;
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
         __m256 v[4];
         __m256i q[4];
-        float inverse[4];
         UNROLL for (int g = 0; g < 4; g++) v[g] = _mm256_loadu_ps(x + 8 * g);
-        __m128 tops = top_of_four(v);
-        __m128i m = _mm_castps_si128(tops);
-        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
-        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
-        __m128 top = _mm_castsi128_ps(m);
-        a->d = _mm_cvtss_f32(top) * (1 / (127.0f * ACT_I8_RATIO));
-        __m128 some = _mm_cmpgt_ps(tops, _mm_setzero_ps());
-        __m128 ratio = _mm_and_ps(
-            some, _mm_ceil_ps(_mm_mul_ps(_mm_div_ps(tops, top), _mm_set1_ps(ACT_I8_RATIO))));
-        _mm_storeu_ps(inverse, _mm_and_ps(some, _mm_div_ps(_mm_set1_ps(127.0f * ACT_I8_RATIO),
-                                                           _mm_mul_ps(ratio, top))));
-        __m128i r = _mm_cvtps_epi32(ratio);
-        _mm_storeu_si128((__m128i *)a->ratio, _mm_or_si128(r, _mm_slli_epi32(r, 16)));
-        UNROLL for (int g = 0; g < 4; g++) q[g] =
-            _mm256_cvtps_epi32(_mm256_mul_ps(v[g], _mm256_set1_ps(inverse[g])));
-        UNROLL for (int h = 0; h < 2; h++)
-        {
-            __m256i s = _mm256_add_epi32(
-                _mm256_mullo_epi32(q[2 * h], _mm256_set1_epi32(a->ratio[2 * h][0])),
-                _mm256_mullo_epi32(q[2 * h + 1], _mm256_set1_epi32(a->ratio[2 * h + 1][0])));
-            a->sum[h] = a->d * (float)isum8(s);
-        }
-        __m256i w0 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
-        __m256i w1 = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
-        _mm256_storeu_si256((__m256i *)a->q,
-                            _mm256_permute4x64_epi64(_mm256_packs_epi16(w0, w1), 0xd8));
-        a->sum_all = a->sum[0] + a->sum[1];
+        a->d = q32_scale(top_of_quads(v), a->quad);
+        __m256 inverse = _mm256_set1_ps(a->d >= Q32_LEAST_SCALE ? 1 / a->d : 0);
+        UNROLL for (int g = 0; g < 4; g++) q[g] = _mm256_cvtps_epi32(_mm256_mul_ps(v[g], inverse));
+        q32_put(a, q);
+        int first = isum8(_mm256_add_epi32(q[0], q[1]));
+        int all = first + isum8(_mm256_add_epi32(q[2], q[3]));
+        a->sum[0] = a->d * (float)first;
+        a->sum[1] = a->d * (float)all;
+        a->bias[0] = -128 * first;
+        a->bias[1] = -128 * all;
     }
 }
 
@@ -97,19 +131,20 @@ static void quantise_i16(const float *x, uint32_t n, uint8_t *out)
         float top = top8(m);
         __m256 inverse = _mm256_set1_ps(top > 0 ? 32767.0f / top : 0);
         a->d = top * (1 / 32767.0f);
+        int sum = 0;
         UNROLL for (int h = 0; h < 2; h++)
         {
             __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h], inverse));
             __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h + 1], inverse));
-            a->sum[h] = a->d * (float)isum8(_mm256_add_epi32(i0, i1));
+            sum += isum8(_mm256_add_epi32(i0, i1));
+            a->sum[h] = a->d * (float)sum;
             __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
             _mm256_storeu_si256((__m256i *)(a->q + 16 * h), _mm256_shuffle_epi8(w, order));
         }
-        a->sum_all = a->sum[0] + a->sum[1];
     }
 }
 
-static void quantise_f32(const float *x, uint32_t n, uint8_t *out)
+void quantise_f32_avx2(const float *x, uint32_t n, uint8_t *out)
 {
     struct act_f32 *a = (struct act_f32 *)out;
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
@@ -120,13 +155,13 @@ static void quantise_f32(const float *x, uint32_t n, uint8_t *out)
             _mm256_storeu_ps(a->x + 16 * h + 8, v1);
             a->sum[h] = hsum8(_mm256_add_ps(v0, v1));
         }
-        a->sum_all = a->sum[0] + a->sum[1];
+        a->sum[1] += a->sum[0];
     }
 }
 
 /* ---- norms and gates ---- */
 
-static void rms_norm(const float *x, const float *weight, float eps, uint32_t n, float *out)
+void rms_norm_avx2(const float *x, const float *weight, float eps, uint32_t n, float *out)
 {
     __m256 s0 = _mm256_setzero_ps(), s1 = s0;
     uint32_t i = 0;
@@ -147,7 +182,7 @@ static void rms_norm(const float *x, const float *weight, float eps, uint32_t n,
         out[i] = x[i] * scale * weight[i];
 }
 
-static void swiglu(const float *gate, const float *up, uint32_t n, float *out)
+void swiglu_avx2(const float *gate, const float *up, uint32_t n, float *out)
 {
     for (uint32_t i = 0; i < n; i += 8) {
         __m256 g = _mm256_loadu_ps(gate + i);
@@ -157,7 +192,7 @@ static void swiglu(const float *gate, const float *up, uint32_t n, float *out)
     }
 }
 
-static void geglu(const float *gate, const float *up, uint32_t n, float *out)
+void geglu_avx2(const float *gate, const float *up, uint32_t n, float *out)
 {
     for (uint32_t i = 0; i < n; i += 8) {
         __m256 g = _mm256_loadu_ps(gate + i);
@@ -169,7 +204,7 @@ static void geglu(const float *gate, const float *up, uint32_t n, float *out)
     }
 }
 
-static void add(float *x, const float *y, uint32_t n)
+void add_avx2(float *x, const float *y, uint32_t n)
 {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -188,8 +223,8 @@ INLINE void rotate(float *a, float *b, float c, float s, float scale)
     *b = fmaf(x1, c, x0 * s) * scale;
 }
 
-static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
-                 float scale)
+void rope_avx2(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
+               float scale)
 {
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     const __m256 k = _mm256_set1_ps(scale);
@@ -227,17 +262,18 @@ static void rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rop
 
 const struct kernels kernels_avx2 = {
     .name = "avx2",
+    .revision = 2,
     .format = &pack_8_rows,
-    .act_bytes = {sizeof(struct act_i8), sizeof(struct act_i16), sizeof(struct act_f32)},
-    .quantise = {quantise_i8, quantise_i16, quantise_f32},
+    .act_bytes = {sizeof(struct act_q32), sizeof(struct act_i16), sizeof(struct act_f32)},
+    .quantise = {quantise_q32_avx2, quantise_i16, quantise_f32_avx2},
     .form = act8_form,
-    .matmul = matmul_avx2,
+    .matmul = {matmul_avx2[ACT_Q32], matmul_avx2[ACT_I16], matmul_avx2[ACT_F32]},
     .row = &row_passes_avx2,
-    .rms_norm = rms_norm,
-    .swiglu = swiglu,
-    .geglu = geglu,
-    .add = add,
-    .rope = rope,
+    .rms_norm = rms_norm_avx2,
+    .swiglu = swiglu_avx2,
+    .geglu = geglu_avx2,
+    .add = add_avx2,
+    .rope = rope_avx2,
     .kv_store = kv_store_avx2,
     .kv_rotate = kv_rotate_avx2,
     .attend = attend_avx2,

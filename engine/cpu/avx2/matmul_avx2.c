@@ -3,9 +3,9 @@
  * 8 rows lie in the 8 lanes of an accumulator and the inputs of a token are broadcast to all lanes, so
  * there are no horizontal sums. A tile is 2 groups (or 1) x 4, 2 or 1 tokens: groups share broadcasts,
  * tokens share unpacked weights; every tile runs the same roundings per output. 4-bit weights with
- * 8-bit activations: two maddubs are summed in 16 bits (2 * 2 * 15 * 127 = 7620), then one madd by the
- * scale of those 8 inputs. 8-bit weights take 16-bit activations by pmaddwd: as fast here as sign and
- * maddubs, and exact. */
+ * 8-bit activations: all eight maddubs of a block are summed in 16 bits (8 * 2 * 15 * 127 = 30480), then
+ * widened once; the second digits of two quads (act8.h) are two more. 8-bit weights take 16-bit
+ * activations by pmaddwd: as fast here as sign and maddubs, and exact. */
 #include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <string.h>
@@ -77,63 +77,50 @@ INLINE struct scales load_scales(int kind, const uint8_t *unit, const uint8_t *b
 }
 
 /* acc += mins times the sums of a block. */
-INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float *sum,
-                       const float *sum_all)
+INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float sum[2])
 {
     if (!HAS_MIN(kind))
         return acc;
     if (!HAS_HALVES(kind))
-        return _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum_all), acc);
+        return _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum + 1), acc);
     acc = _mm256_fmadd_ps(s->m[0], _mm256_broadcast_ss(sum), acc);
-    return _mm256_fmadd_ps(s->m[1], _mm256_broadcast_ss(sum + 1), acc);
+    return _mm256_fmadd_ps(s->m[1], _mm256_set1_ps(sum[1] - sum[0]), acc);
 }
 
 /* ---- integer activations ---- */
 
-/* A step: 8 inputs of 8-bit activations, 4 of 16-bit ones. */
-#define N_STEPS(form) ((form) == ACT_I8 ? 4 : 8)
+/* Of a block; every step takes 4 inputs of every row from one vector of weights. */
+enum { N_STEPS = 8 };
 
-/* The step's weights of all rows: four inputs a vector as bytes (8-bit activations), or the inputs of
- * even place and those of odd place as 16-bit values. */
+/* Weights of a step: four inputs a 32-bit lane as bytes (8-bit activations), or the inputs of even place
+ * and those of odd place as 16-bit values. */
 INLINE void load_step(int kind, int form, const uint8_t *payload, int step, __m256i w[2])
 {
-    if (form == ACT_I8) {
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            __m256i raw = load_bytes(payload + 32 * ((2 * step + i) % 4));
-            if (step >= 2)
-                raw = _mm256_srli_epi16(raw, 4);
-            w[i] = _mm256_and_si256(raw, _mm256_set1_epi8(15));
-        }
-        return;
-    }
     __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? step % 4 : step));
-    if (IS_N4(kind)) {
-        if (step >= 4)
-            raw = _mm256_srli_epi16(raw, 4);
-        w[0] = _mm256_and_si256(raw, _mm256_set1_epi16(15));
-        w[1] = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
-    } else {
+    if (!IS_N4(kind)) {
         w[0] = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
         w[1] = _mm256_srai_epi16(raw, 8);
+        return;
+    }
+    if (step >= 4)
+        raw = _mm256_srli_epi16(raw, 4);
+    if (form == ACT_Q32) {
+        w[0] = _mm256_and_si256(raw, _mm256_set1_epi8(15));
+    } else {
+        w[0] = _mm256_and_si256(raw, _mm256_set1_epi16(15));
+        w[1] = _mm256_and_si256(_mm256_srli_epi16(raw, 8), _mm256_set1_epi16(15));
     }
 }
 
-/* dot[g] of one token += the products of a step; the broadcasts serve all groups. */
+/* dot[g] of one token += the products of a step, for 8-bit activations in 16-bit lanes; the broadcasts
+ * serve all groups. */
 INLINE void add_step(int form, int ng, __m256i w[2][2], const uint8_t *block, int step,
                      __m256i *dot, size_t dot_stride)
 {
-    if (form == ACT_I8) {
-        const struct act_i8 *a = (const struct act_i8 *)block;
-        __m256i x0 = broadcast4(a->q + 8 * step), x1 = broadcast4(a->q + 8 * step + 4);
-        __m256i ratio = broadcast4(a->ratio[step]);
-        UNROLL for (int g = 0; g < ng; g++)
-        {
-            __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(w[g][0], x0),
-                                           _mm256_maddubs_epi16(w[g][1], x1));
-            dot[g * dot_stride] =
-                _mm256_add_epi32(dot[g * dot_stride], _mm256_madd_epi16(sum, ratio));
-        }
+    if (form == ACT_Q32) {
+        __m256i x = broadcast4(((const struct act_q32 *)block)->q + 4 * step);
+        UNROLL for (int g = 0; g < ng; g++) dot[g * dot_stride] =
+            _mm256_add_epi16(dot[g * dot_stride], _mm256_maddubs_epi16(w[g][0], x));
         return;
     }
     const struct act_i16 *a = (const struct act_i16 *)block;
@@ -146,15 +133,55 @@ INLINE void add_step(int form, int ng, __m256i w[2][2], const uint8_t *block, in
     }
 }
 
+/* Products of the second digit of quad k of an 8-bit block, in 16-bit lanes. w: the bytes of each step, as
+ * load_step had them. */
+INLINE __m256i second_digit(const __m256i *w, const uint8_t *block, int k)
+{
+    const struct act_q32 *a = (const struct act_q32 *)block;
+    return _mm256_maddubs_epi16(w[a->quad[k]], broadcast4(a->ex + 4 * k));
+}
+
+INLINE __m256i widen_digit(__m256i sum)
+{
+    return _mm256_madd_epi16(sum, _mm256_set1_epi16(128));
+}
+
 INLINE float block_d(int form, const uint8_t *block)
 {
-    return form == ACT_I8 ? ((const struct act_i8 *)block)->d : ((const struct act_i16 *)block)->d;
+    return form == ACT_Q32 ? ((const struct act_q32 *)block)->d
+                           : ((const struct act_i16 *)block)->d;
 }
 
 INLINE const float *block_sums(int form, const uint8_t *block)
 {
-    return form == ACT_I8 ? ((const struct act_i8 *)block)->sum
-                          : ((const struct act_i16 *)block)->sum;
+    return form == ACT_Q32 ? ((const struct act_q32 *)block)->sum
+                           : ((const struct act_i16 *)block)->sum;
+}
+
+/* acc += dot, whole numbers, in steps of the scale of half h of the weights' block and of the inputs'. */
+INLINE __m256 add_dot(int form, __m256 acc, __m256i dot, __m256 d, const uint8_t *block)
+{
+    __m256 scale = _mm256_mul_ps(_mm256_set1_ps(block_d(form, block)), d);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc);
+}
+
+/* The end of half h of a block (of a block where both halves have one scale): acc += dot, dot = 0. */
+INLINE void end_half(int kind, int form, int h, const struct scales *s, const __m256i *w,
+                     const uint8_t *block, __m256i *dot, __m256 *acc)
+{
+    if (form == ACT_Q32) {
+        *dot = _mm256_madd_epi16(*dot, _mm256_set1_epi16(1));
+        if (!HAS_HALVES(kind))
+            *dot = _mm256_add_epi32(*dot, widen_digit(_mm256_add_epi16(second_digit(w, block, 0),
+                                                                       second_digit(w, block, 1))));
+    }
+    *acc = add_dot(form, *acc, *dot, s->d[HAS_HALVES(kind) && h == 1], block);
+    if (form == ACT_Q32 && HAS_HALVES(kind) && h == 1) {
+        const struct act_q32 *a = (const struct act_q32 *)block;
+        UNROLL for (int k = 0; k < 2; k++) *acc = add_dot(
+            form, *acc, widen_digit(second_digit(w, block, k)), s->d[a->quad[k] >> 2], block);
+    }
+    *dot = _mm256_setzero_si256();
 }
 
 /* One block of 32 inputs, ng groups (group_bytes apart) x nt tokens. The integer sums are exact, so
@@ -162,41 +189,37 @@ INLINE const float *block_sums(int form, const uint8_t *block)
 INLINE void block_int(int kind, int form, int ng, int nt, const uint8_t *unit, const uint8_t *block,
                       size_t group_bytes, const uint8_t *act, size_t stride, __m256 acc[2][4])
 {
-    __m256i dot[2][4], w[2][2];
+    __m256i dot[2][4], w[2][2], bytes[2][N_STEPS];
     struct scales s[2];
     /* The same place of the groups that come next: the hardware follows one stream, not two. */
     UNROLL for (int i = 0; i < ng * 3; i++) _mm_prefetch(
         (const char *)block + (size_t)(i / 3 + ng) * group_bytes + i % 3 * 64, _MM_HINT_T0);
     UNROLL for (int i = 0; i < ng * nt; i++) dot[i / nt][i % nt] = _mm256_setzero_si256();
-    const int half = N_STEPS(form) / 2;
-    UNROLL for (int h = 0; h < 2; h++)
+    UNROLL for (int step = 0; step < N_STEPS; step++)
     {
-        UNROLL for (int i = 0; i < half; i++)
+        UNROLL for (int g = 0; g < ng; g++)
         {
-            int step = h * half + i;
-            UNROLL for (int g = 0; g < ng; g++)
-                load_step(kind, form, block + g * group_bytes + BLOCK_HEAD(kind), step, w[g]);
-            UNROLL for (int t = 0; t < nt; t++)
-                add_step(form, ng, w, act + (size_t)t * stride, step, &dot[0][t], 4);
+            load_step(kind, form, block + g * group_bytes + BLOCK_HEAD(kind), step, w[g]);
+            bytes[g][step] = w[g][0];
         }
-        if (h == 0 && !HAS_HALVES(kind))
+        UNROLL for (int t = 0; t < nt; t++)
+            add_step(form, ng, w, act + (size_t)t * stride, step, &dot[0][t], 4);
+        if (step + 1 < N_STEPS && !(HAS_HALVES(kind) && step + 1 == N_STEPS / 2))
             continue;
         UNROLL for (int g = 0; g < ng; g++) s[g] =
             load_scales(kind, unit + g * group_bytes, block + g * group_bytes);
         UNROLL for (int i = 0; i < ng * nt; i++)
         {
             int g = i / nt, t = i % nt;
-            __m256 d = _mm256_set1_ps(block_d(form, act + (size_t)t * stride));
-            __m256 scale = _mm256_mul_ps(d, s[g].d[HAS_HALVES(kind) && h == 1]);
-            acc[g][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[g][t]), scale, acc[g][t]);
-            dot[g][t] = _mm256_setzero_si256();
+            end_half(kind, form, step / 4, &s[g], bytes[g], act + (size_t)t * stride, &dot[g][t],
+                     &acc[g][t]);
         }
     }
     UNROLL for (int i = 0; i < ng * nt; i++)
     {
         int g = i / nt, t = i % nt;
         const float *sum = block_sums(form, act + (size_t)t * stride);
-        acc[g][t] = add_mins(kind, acc[g][t], &s[g], sum, sum + 2);
+        acc[g][t] = add_mins(kind, acc[g][t], &s[g], sum);
     }
 }
 
@@ -245,7 +268,7 @@ INLINE void block_f32(int kind, int nt, const uint8_t *unit, const uint8_t *bloc
     UNROLL for (int t = 0; t < nt; t++)
     {
         const struct act_f32 *a = (const struct act_f32 *)(act + (size_t)t * stride);
-        acc[t] = add_mins(kind, acc[t], &s, a->sum, &a->sum_all);
+        acc[t] = add_mins(kind, acc[t], &s, a->sum);
     }
 }
 
@@ -274,7 +297,7 @@ INLINE void block_float(int kind, int nt, const uint8_t *block, const uint8_t *a
 /* ---- tiles ---- */
 
 #define FORM_BYTES(form)                                                                           \
-    ((form) == ACT_I8    ? sizeof(struct act_i8)                                                   \
+    ((form) == ACT_Q32   ? sizeof(struct act_q32)                                                  \
      : (form) == ACT_I16 ? sizeof(struct act_i16)                                                  \
                          : sizeof(struct act_f32))
 
@@ -364,7 +387,8 @@ INLINE void strip(tile_fn *four, tile_fn *two, tile_fn *one, const uint8_t *w, s
     TILES(kind, form, 1) TILES(kind, form, 2) MATMUL_SINGLES(kind, form) MATMUL_BY_PAIRS(kind, form)
 #define MATMUL(kind, form) TILES(kind, form, 1) MATMUL_SINGLES(kind, form)
 
-#define MATMUL_N4(kind) MATMUL_PAIRS(kind, ACT_I8) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_N4(kind)                                                                            \
+    MATMUL_PAIRS(kind, ACT_Q32) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
 #define MATMUL_I8(kind) MATMUL_PAIRS(kind, ACT_I16) MATMUL(kind, ACT_F32)
 MATMUL_N4(PACK_N4)
 MATMUL_N4(PACK_N4_M)
@@ -378,13 +402,18 @@ MATMUL(PACK_F32, ACT_F32)
 MATMUL(PACK_F16, ACT_F32)
 MATMUL(PACK_BF16, ACT_F32)
 
-#define ROW_N4(kind)                                                                               \
-    [kind] = {matmul_##kind##_ACT_I8, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
-#define ROW_I8(kind) [kind] = {NULL, matmul_##kind##_ACT_I16, matmul_##kind##_ACT_F32_singles}
-#define ROW_FLOAT(kind) [kind] = {NULL, NULL, matmul_##kind##_ACT_F32_singles}
+#define N4_ROWS(form)                                                                              \
+    [PACK_N4] = matmul_PACK_N4_##form, [PACK_N4_M] = matmul_PACK_N4_M_##form,                      \
+    [PACK_N4_K] = matmul_PACK_N4_K_##form, [PACK_N4_K16] = matmul_PACK_N4_K16_##form
+#define I8_ROWS(form)                                                                              \
+    [PACK_I8] = matmul_PACK_I8_##form, [PACK_I8_M] = matmul_PACK_I8_M_##form,                      \
+    [PACK_I8_K] = matmul_PACK_I8_K_##form, [PACK_I8_K16] = matmul_PACK_I8_K16_##form
+#define FLOAT_ROWS(form)                                                                           \
+    [PACK_F32] = matmul_PACK_F32_##form, [PACK_F16] = matmul_PACK_F16_##form,                      \
+    [PACK_BF16] = matmul_PACK_BF16_##form
 
-kernel_matmul *const matmul_avx2[PACK_KINDS][KERNEL_FORMS] = {
-    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
-    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
-    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+kernel_matmul *const matmul_avx2[KERNEL_FORMS][PACK_KINDS] = {
+    [ACT_Q32] = {N4_ROWS(ACT_Q32)},
+    [ACT_I16] = {N4_ROWS(ACT_I16), I8_ROWS(ACT_I16)},
+    [ACT_F32] = {N4_ROWS(ACT_F32_singles), I8_ROWS(ACT_F32_singles), FLOAT_ROWS(ACT_F32_singles)},
 };

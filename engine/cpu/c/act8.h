@@ -4,36 +4,41 @@
 
 #include "engine/cpu/kernels.h"
 
-/* Forms of activations, in blocks of 32 inputs. Sums are those of the rounded values in both halves
- * of the block: they carry the weights' mins. */
-enum act_form { ACT_I8, ACT_I16, ACT_F32, ACT_FORMS };
+/* Forms of activations, in blocks of 32 inputs. sum: of the rounded values of the first half of the block,
+ * then of all: they carry the weights' mins. */
+enum act_form { ACT_Q32, ACT_I16, ACT_F32, ACT_FORMS };
 
-/* Largest ratio: 4 groups * 2 lanes * 2 maddubs * 2 * 15 * 127 * 16384 = 0.93 * 2^30 fits 31 bits. */
-enum { ACT_I8_RATIO = 16384 };
-
-/* One scale per 8 inputs, as an integer ratio to the block's: input i is q[i] * ratio[i / 8] * d. The
- * ratio replaces the ones of the madd that widens sums anyway, so fine scales cost almost nothing. */
-struct act_i8 {
+/* 8 bits and one scale: input i is d * q[i], and in the two aligned quads of inputs with the largest
+ * magnitudes (the first of equals) d * (q[i] + 128 * ex), ex of quad[k] at 4 * k + i % 4. The error of 8
+ * bits is set by the few largest of 32: with a second digit for them the scale follows the other 24. */
+struct act_q32 {
     int8_t q[32];
-    int16_t ratio[4][2]; /* 0..ACT_I8_RATIO, twice: for both halves of a lane */
+    int8_t ex[8];
+    uint16_t quad[2]; /* 0..7 each, not the same */
     float d;
     float sum[2];
-    float sum_all; /* sum[0] + sum[1] */
+    int32_t
+        bias[2]; /* -128 times the whole numbers of the first half, of all: what weights that are
+                        stored 128 too large add to a product */
 };
+
+/* Largest digit and largest number of two digits; scales below the least one count as 0. */
+#define Q32_DIGIT 127.0f
+#define Q32_TWO_DIGITS 16256.0f
+#define Q32_LEAST_SCALE 0x1p-126f
 
 /* Inputs in the order 0 2 1 3 within each four, as the 16-bit halves of packed bytes come. */
 struct act_i16 {
     int16_t q[32];
     float d;
     float sum[2];
-    float sum_all;
+    float unused;
 };
 
 struct act_f32 {
     float x[32];
     float sum[2];
-    float sum_all;
-    float unused;
+    float unused[2];
 };
 
 extern const struct pack_format pack_8_rows;

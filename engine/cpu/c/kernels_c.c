@@ -20,7 +20,7 @@ uint32_t act8_form(enum pack_kind kind, int activations_setting)
         return ACT_F32;
     if (activations_setting == SET_ACT_INT16 || kind > PACK_N4_K16)
         return ACT_I16;
-    return ACT_I8;
+    return ACT_Q32;
 }
 
 /* Place of input k (0..3 of each four) in act_i16.q. */
@@ -53,26 +53,60 @@ static float largest(const float *x, int n)
     return m;
 }
 
-static void c_quantise_i8(const float *x, uint32_t n, uint8_t *out)
+/* Quads by their largest magnitudes: the first of the largest, the first of the largest but that one; a NaN
+ * is larger than anything. Returns the largest magnitude outside both. */
+static float top_quads(const float *x, uint16_t quad[2])
 {
-    struct act_i8 *a = (struct act_i8 *)out;
-    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
-        float top = largest(x, PACK_BLOCK);
-        int sum[2] = {0, 0};
-        a->d = top * (1 / (127.0f * ACT_I8_RATIO));
-        for (int g = 0; g < 4; g++) {
-            float share = largest(x + 8 * g, 8) / top;
-            int ratio = share > 0 ? (int)ceilf(share * ACT_I8_RATIO) : 0;
-            float inverse = ratio > 0 ? (127.0f * ACT_I8_RATIO) / ((float)ratio * top) : 0;
-            a->ratio[g][0] = a->ratio[g][1] = (int16_t)ratio;
-            for (int i = 8 * g; i < 8 * g + 8; i++) {
-                a->q[i] = (int8_t)round_clamped(x[i] * inverse, 127);
-                sum[g / 2] += a->q[i] * ratio;
-            }
+    float top[8];
+    for (uint32_t i = 0; i < 8; i++)
+        top[i] = largest(x + 4 * i, 4);
+    for (int k = 0; k < 2; k++) {
+        uint16_t best = k == 1 && quad[0] == 0;
+        for (uint16_t i = best + 1; i < 8; i++)
+            if (!(k == 1 && i == quad[0]) && !isnan(top[best]) && !(top[i] <= top[best]))
+                best = i;
+        quad[k] = best;
+    }
+    float rest = 0;
+    for (uint32_t i = 0; i < 8; i++)
+        if (i != quad[0] && i != quad[1] && !(top[i] <= rest))
+            rest = top[i];
+    return rest;
+}
+
+/* A whole number as two digits. */
+static void put_digits(struct act_q32 *a, int i, int q)
+{
+    int ex = 0;
+    for (int k = 0; k < 2; k++) {
+        if (i / 4 == a->quad[k]) {
+            ex = (q + 64) >> 7;
+            a->ex[4 * k + i % 4] = (int8_t)ex;
         }
-        a->sum[0] = a->d * (float)sum[0];
-        a->sum[1] = a->d * (float)sum[1];
-        a->sum_all = a->sum[0] + a->sum[1];
+    }
+    a->q[i] = (int8_t)(q - 128 * ex);
+}
+
+static void c_quantise_q32(const float *x, uint32_t n, uint8_t *out)
+{
+    struct act_q32 *a = (struct act_q32 *)out;
+    for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
+        int sum[2] = {0, 0}; /* of the first half, of all */
+        float rest = top_quads(x, a->quad) * (1 / Q32_DIGIT);
+        a->d = largest(x, PACK_BLOCK) * (1 / Q32_TWO_DIGITS);
+        if (a->d < rest)
+            a->d = rest;
+        float inverse = a->d >= Q32_LEAST_SCALE ? 1 / a->d : 0;
+        for (int i = 0; i < PACK_BLOCK; i++) {
+            int q = round_clamped(x[i] * inverse, (int)Q32_TWO_DIGITS);
+            put_digits(a, i, q);
+            sum[0] += i < 16 ? q : 0;
+            sum[1] += q;
+        }
+        for (int k = 0; k < 2; k++) {
+            a->sum[k] = a->d * (float)sum[k];
+            a->bias[k] = -128 * sum[k];
+        }
     }
 }
 
@@ -86,12 +120,12 @@ static void c_quantise_i16(const float *x, uint32_t n, uint8_t *out)
         for (int i = 0; i < PACK_BLOCK; i++) {
             int q = round_clamped(x[i] * inverse, 32767);
             a->q[i16_place(i)] = (int16_t)q;
-            sum[i / 16] += q;
+            sum[0] += i < 16 ? q : 0;
+            sum[1] += q;
         }
         a->d = top * (1 / 32767.0f);
-        for (int h = 0; h < 2; h++)
-            a->sum[h] = a->d * (float)sum[h];
-        a->sum_all = a->sum[0] + a->sum[1];
+        for (int k = 0; k < 2; k++)
+            a->sum[k] = a->d * (float)sum[k];
     }
 }
 
@@ -100,40 +134,48 @@ static void c_quantise_f32(const float *x, uint32_t n, uint8_t *out)
     struct act_f32 *a = (struct act_f32 *)out;
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
         memcpy(a->x, x, sizeof a->x);
-        for (int h = 0; h < 2; h++) {
-            a->sum[h] = 0;
-            for (int i = 0; i < 16; i++)
-                a->sum[h] += x[16 * h + i];
+        a->sum[1] = 0;
+        for (int i = 0; i < PACK_BLOCK; i++) {
+            a->sum[1] += x[i];
+            if (i == 15)
+                a->sum[0] = a->sum[1];
         }
-        a->sum_all = a->sum[0] + a->sum[1];
     }
 }
 
 /* ---- matrix products ---- */
 
-/* Half h of block a as floats and its scale and sum, whatever the form. */
+/* Input i of a block in steps of its scale. */
+static float act_at(enum act_form form, const uint8_t *block, int i)
+{
+    if (form == ACT_F32)
+        return ((const struct act_f32 *)block)->x[i];
+    if (form == ACT_I16)
+        return ((const struct act_i16 *)block)->q[i16_place(i)];
+    const struct act_q32 *a = (const struct act_q32 *)block;
+    int q = a->q[i];
+    for (int k = 0; k < 2; k++)
+        if (i / 4 == a->quad[k])
+            q += 128 * a->ex[4 * k + i % 4];
+    return (float)q;
+}
+
+/* Half h of a block as floats and its scale and sum, whatever the form. */
 static void act_half(enum act_form form, const uint8_t *block, int h, float x[16], float *d,
                      float *sum)
 {
-    for (int i = 0; i < 16; i++) {
-        if (form == ACT_I8) {
-            const struct act_i8 *a = (const struct act_i8 *)block;
-            x[i] = (float)(a->q[16 * h + i] * a->ratio[2 * h + i / 8][0]);
-        } else if (form == ACT_I16)
-            x[i] = ((const struct act_i16 *)block)->q[i16_place(16 * h + i)];
-        else
-            x[i] = ((const struct act_f32 *)block)->x[16 * h + i];
-    }
-    if (form == ACT_I8) {
-        *d = ((const struct act_i8 *)block)->d;
-        *sum = ((const struct act_i8 *)block)->sum[h];
+    const float *sums = ((const struct act_f32 *)block)->sum;
+    for (int i = 0; i < 16; i++)
+        x[i] = act_at(form, block, 16 * h + i);
+    *d = 1;
+    if (form == ACT_Q32) {
+        *d = ((const struct act_q32 *)block)->d;
+        sums = ((const struct act_q32 *)block)->sum;
     } else if (form == ACT_I16) {
         *d = ((const struct act_i16 *)block)->d;
-        *sum = ((const struct act_i16 *)block)->sum[h];
-    } else {
-        *d = 1;
-        *sum = ((const struct act_f32 *)block)->sum[h];
+        sums = ((const struct act_i16 *)block)->sum;
     }
+    *sum = h == 0 ? sums[0] : sums[1] - sums[0];
 }
 
 static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *group,
@@ -173,7 +215,7 @@ static void c_matmul(enum pack_kind kind, enum act_form form, const uint8_t *gro
             c_matmul(kind, form, groups + g * group_bytes, n_blocks, act, act_stride_bytes,        \
                      n_tokens, out + (size_t)ROWS * g, out_stride);                                \
     }
-#define MATMUL_N4(kind) MATMUL(kind, ACT_I8) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
+#define MATMUL_N4(kind) MATMUL(kind, ACT_Q32) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
 #define MATMUL_I8(kind) MATMUL(kind, ACT_I16) MATMUL(kind, ACT_F32)
 MATMUL_N4(PACK_N4)
 MATMUL_N4(PACK_N4_M)
@@ -234,24 +276,30 @@ static void c_rope(float *x, const float *cos_sin, uint32_t head_dim, uint32_t r
         x[i] *= scale;
 }
 
-#define ROW_N4(kind)                                                                               \
-    [kind] = {c_matmul_##kind##_ACT_I8, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
-#define ROW_I8(kind) [kind] = {NULL, c_matmul_##kind##_ACT_I16, c_matmul_##kind##_ACT_F32}
-#define ROW_FLOAT(kind) [kind] = {NULL, NULL, c_matmul_##kind##_ACT_F32}
+#define N4_ROWS(form)                                                                              \
+    [PACK_N4] = c_matmul_PACK_N4_##form, [PACK_N4_M] = c_matmul_PACK_N4_M_##form,                  \
+    [PACK_N4_K] = c_matmul_PACK_N4_K_##form, [PACK_N4_K16] = c_matmul_PACK_N4_K16_##form
+#define I8_ROWS(form)                                                                              \
+    [PACK_I8] = c_matmul_PACK_I8_##form, [PACK_I8_M] = c_matmul_PACK_I8_M_##form,                  \
+    [PACK_I8_K] = c_matmul_PACK_I8_K_##form, [PACK_I8_K16] = c_matmul_PACK_I8_K16_##form
+#define FLOAT_ROWS(form)                                                                           \
+    [PACK_F32] = c_matmul_PACK_F32_##form, [PACK_F16] = c_matmul_PACK_F16_##form,                  \
+    [PACK_BF16] = c_matmul_PACK_BF16_##form
 
-static kernel_matmul *const matmul_c[PACK_KINDS][KERNEL_FORMS] = {
-    ROW_N4(PACK_N4),     ROW_N4(PACK_N4_M),   ROW_N4(PACK_N4_K),    ROW_N4(PACK_N4_K16),
-    ROW_I8(PACK_I8),     ROW_I8(PACK_I8_M),   ROW_I8(PACK_I8_K),    ROW_I8(PACK_I8_K16),
-    ROW_FLOAT(PACK_F32), ROW_FLOAT(PACK_F16), ROW_FLOAT(PACK_BF16),
+static kernel_matmul *const matmul_c[KERNEL_FORMS][PACK_KINDS] = {
+    [ACT_Q32] = {N4_ROWS(ACT_Q32)},
+    [ACT_I16] = {N4_ROWS(ACT_I16), I8_ROWS(ACT_I16)},
+    [ACT_F32] = {N4_ROWS(ACT_F32), I8_ROWS(ACT_F32), FLOAT_ROWS(ACT_F32)},
 };
 
 const struct kernels kernels_c = {
     .name = "c",
+    .revision = 2,
     .format = &pack_8_rows,
-    .act_bytes = {sizeof(struct act_i8), sizeof(struct act_i16), sizeof(struct act_f32)},
-    .quantise = {c_quantise_i8, c_quantise_i16, c_quantise_f32},
+    .act_bytes = {sizeof(struct act_q32), sizeof(struct act_i16), sizeof(struct act_f32)},
+    .quantise = {c_quantise_q32, c_quantise_i16, c_quantise_f32},
     .form = act8_form,
-    .matmul = matmul_c,
+    .matmul = {matmul_c[ACT_Q32], matmul_c[ACT_I16], matmul_c[ACT_F32]},
     .row = &row_passes_plain,
     .rms_norm = c_rms_norm,
     .swiglu = c_swiglu,
