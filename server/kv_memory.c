@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/siphash.h"
 #include "config/settings.h"
 
 enum {
@@ -77,13 +78,22 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     return status;
 }
 
-/* The digest's first half is the file's alone, weights and vocabulary: what token ids mean doesn't change
- * with the machine or the KV types. */
-static enum status open_named(struct kv_memory *m, const struct settings *set, struct err *e)
+/* Names belong to the file (the digest's first half: weights and vocabulary) and to the rule that splits
+ * texts: what token ids mean doesn't change with the machine or the KV types. */
+static enum status open_named(struct kv_memory *m, const struct engine *en,
+                              const struct settings *set, struct err *e)
 {
+    static const uint64_t key[2] = {0, 0};
+    const char *pre = tokenizer_pre(engine_tokenizer(en));
+    struct siphash h;
+    uint64_t identity[2];
     struct kv_named_options o = {.path = set->prefix_disk_path,
                                  .max_bytes = kv_named_share(set->prefix_disk_bytes)};
-    memcpy(o.model, m->model_digest, sizeof(o.model));
+    siphash_init(&h, key);
+    siphash_add(&h, m->model_digest, sizeof(o.model));
+    siphash_add(&h, pre, strlen(pre));
+    siphash_end(&h, identity);
+    memcpy(o.model, identity, sizeof(o.model));
     return kv_named_open(&o, &m->named, e);
 }
 
@@ -102,7 +112,7 @@ static enum status open_disk(struct kv_memory *m, const struct engine *en,
                                 .wake_arg = m};
     if (*set->prefix_disk_path)
         engine_digest(en, m->model_digest);
-    enum status status = open_named(m, set, e);
+    enum status status = open_named(m, en, set, e);
     if (status || !*set->prefix_disk_path)
         return status;
     memcpy(o.model_digest, m->model_digest, sizeof(o.model_digest));

@@ -31,14 +31,14 @@ class Server:
         self.log = log
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=30) as reply:
+        with urllib.request.urlopen(self.url + path, timeout=600) as reply:
             return reply.read().decode()
 
     def post(self, path, body):
         request = urllib.request.Request(
             self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=120) as reply:
+        with urllib.request.urlopen(request, timeout=600) as reply:
             return json.load(reply)
 
     def gauge(self, name):
@@ -49,7 +49,7 @@ class Server:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def wait_idle(self, seconds=30):
+    def wait_idle(self, seconds=600):
         wait_for(
             lambda: self.gauge("vllm:num_requests_running") + self.gauge("vllm:num_requests_waiting") == 0,
             seconds,

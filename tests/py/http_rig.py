@@ -23,7 +23,7 @@ MODEL = os.environ.get("MILLRACE_TEST_DATA", "") + "/models/smollm2-135m.gguf"
 # An address sanitizer keeps freed memory for a while: bounded, so that RSS means something there too.
 SMALL_QUARANTINE = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 TSAN = b"__tsan_init" in pathlib.Path(FAKE).read_bytes()  # it keeps a history of accesses: RSS says little about the program
-PATIENCE_S = 120  # for things that must happen, on a busy machine
+PATIENCE_S = 600  # for things that must happen, on a busy machine
 
 
 def wait_for(condition, text, seconds=PATIENCE_S):

@@ -93,7 +93,7 @@ def samples(server, tmp_path_factory):
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = {}

@@ -56,7 +56,7 @@ class Tools:
         self.storage = ["--root", str(folder / "storage"), "--runroot", run]
         self.sudo = [] if os.geteuid() == 0 else ["sudo", "-n", "-E"]
 
-    def run(self, *command, timeout=300, check=True):
+    def run(self, *command, timeout=600, check=True):
         done = subprocess.run(
             [*self.sudo, "env", f"CONTAINERS_CONF={self.conf}", *map(str, command)],
             capture_output=True,
@@ -87,7 +87,7 @@ def tools(tmp_path_factory):
 def image(tools, tmp_path_factory):
     if tools.buildah("images", "--quiet", BASE, check=False).stdout.strip() == "":
         work = tmp_path_factory.mktemp("base")
-        tools.run("sh", "-c", MAKE_BASE, "sh", work, timeout=240)
+        tools.run("sh", "-c", MAKE_BASE, "sh", work, timeout=600)
         name = tools.buildah("from", "scratch").stdout.strip()
         tools.buildah("add", name, work / "root.tar", "/")
         tools.buildah("add", name, work / "extra", "/")
@@ -123,7 +123,7 @@ class Container:
 
     def post(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        return urllib.request.urlopen(request, timeout=120)
+        return urllib.request.urlopen(request, timeout=600)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ class Copy:
             "PIP_CONFIG_FILE": os.devnull,
         }
         return subprocess.run(
-            [self.folder / "deploy" / "fetch-model", *arguments], env=environment, capture_output=True, text=True, timeout=120
+            [self.folder / "deploy" / "fetch-model", *arguments], env=environment, capture_output=True, text=True, timeout=600
         )
 
     def model(self, name):

@@ -26,7 +26,7 @@ def run(tool, path, *options):
         resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
 
     return subprocess.run([str(BUILD / tool), *options, str(path)], capture_output=True, text=True,
-                          timeout=60, preexec_fn=limit)
+                          timeout=600, preexec_fn=limit)
 
 
 def check(path):

@@ -188,7 +188,7 @@ def test_a_long_list_of_headers_is_answered_by_the_wildcard(star):
 @pytest.mark.parametrize("bad", ["app.example", "https://app.example/", "https://", "https://a b", "**"])
 def test_what_no_page_can_be_is_refused_at_start(bad):
     done = subprocess.run([BINARY, "serve", "--model", "smollm2-135m", "--port", "0", "--server.cors_origin", bad],
-                          capture_output=True, text=True, timeout=60, env=clean_environment())
+                          capture_output=True, text=True, timeout=600, env=clean_environment())
     assert done.returncode == 1 and "server.cors_origin" in done.stderr and bad in done.stderr
 
 

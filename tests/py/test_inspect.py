@@ -21,7 +21,7 @@ SECTIONS = ["file", "architecture", "tensors", "tokenizer", "chat template",
 
 
 def inspect(path):
-    done = subprocess.run([str(TOOL), str(path)], capture_output=True, timeout=60)
+    done = subprocess.run([str(TOOL), str(path)], capture_output=True, timeout=600)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

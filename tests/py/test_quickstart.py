@@ -49,7 +49,7 @@ def quickstart(tmp_path):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         return calls.read_text().splitlines()

@@ -25,7 +25,7 @@ def fields(line):
     return dict(pair.split("=", 1) for pair in line.split())
 
 
-@pytest.mark.timeout(3600 if LONG else 300)
+@pytest.mark.timeout(3600 if LONG else 1800)
 @pytest.mark.parametrize("model, dtype, seed, n", LONG_RUN if LONG else EVERY_RUN)
 def test_tokens_and_logits_equal_those_alone_under_schedules(tmp_path, model, dtype, seed, n):
     pool = "large" if LONG else "small"

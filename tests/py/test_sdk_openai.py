@@ -15,7 +15,7 @@ def server():
 
 
 def client_of(server, **options):
-    options = {"api_key": "unused", "max_retries": 0, "timeout": 120, **options}
+    options = {"api_key": "unused", "max_retries": 0, "timeout": 600, **options}
     return openai.OpenAI(base_url=server.v1, **options)
 
 
@@ -248,7 +248,7 @@ def test_many_async_requests_at_once_are_all_right(server):
         return answer.choices[0].text
 
     async def all_of_them():
-        async with openai.AsyncOpenAI(base_url=server.v1, api_key="x", max_retries=0, timeout=120) as client:
+        async with openai.AsyncOpenAI(base_url=server.v1, api_key="x", max_retries=0, timeout=600) as client:
             return await asyncio.gather(*(ask(client) for _ in range(24)))
 
     assert asyncio.run(all_of_them()) == [COUNT_TEXT] * 24
