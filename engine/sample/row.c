@@ -58,8 +58,8 @@ static inline f32x4 exp2_lanes(f32x4 y)
     return (f32x4)((i32x4)x & (y >= splat(-126.0f)));
 }
 
-/* Maximum of a block; *good loses the lanes in which something was not <= FLT_MAX. Four running
- * maxima, since one would wait for each comparison. */
+/* Maximum of a block; *good clears the lanes that held a value not <= FLT_MAX. Four running
+ * maxima, since a single one would wait for each comparison. */
 static inline float block_highest(const float *p, i32x4 *good)
 {
     const f32x4 top = splat(FLT_MAX);
@@ -177,7 +177,7 @@ void row_exp(const struct row_passes *pass, const float *x, uint32_t n, float ma
 
 /* ---- drawing without computing most of the row ---- */
 
-/* Blocks whose maximum is within a factor of this of the highest are summed, others bounded. */
+/* Blocks whose maximum is within this factor of the highest are summed; the others are bounded. */
 #define HOT 0.02f
 
 double row_envelope(const struct row_passes *pass, const float *x, uint32_t n,
@@ -242,7 +242,7 @@ uint32_t row_try(const struct row_passes *pass, const float *x, uint32_t n, cons
     uint32_t i = b * ROW_BLOCK + word[2] % ROW_BLOCK;
     if (i >= n || !(block_p[b] > 0))
         return n;
-    /* The 26 bits of word[2] that chose nothing extend word[3]. */
+    /* The 26 unused bits of word[2] extend word[3]. */
     double u = (double)((uint64_t)word[3] << 26 | word[2] >> 6) * 0x1p-58;
     row_exp(pass, &x[i], 1, block_max[b], inv_t, &p);
     return u < (double)p ? i : n;
@@ -297,7 +297,7 @@ static float value_of(uint32_t key)
 enum { RADIX_BITS = 11, RADIX_BINS = 1 << RADIX_BITS };
 
 /* Highest bin at which the running weight from the top reaches target (the lowest occupied one when
- * rounding leaves it short). *above grows by the weight over it. */
+ * rounding leaves it short). *above grows by the weight above it. */
 static uint32_t crossing_bin(const double *bin, double target, double *above)
 {
     uint32_t last = 0;

@@ -1,7 +1,7 @@
 /* Passes over one row of logits, for sampler.c only.
  *
- * A row is seen as blocks of 64. The maximum of each block is kept: most of a row lies far below
- * what any filter keeps, and whole blocks are skipped by one comparison. All arithmetic is IEEE in a
+ * A row is treated as blocks of 64. The maximum of each block is kept: most of a row lies far below
+ * anything that a filter keeps, so one comparison skips a whole block. All arithmetic is IEEE in a
  * fixed order, four lanes wide, so results do not depend on the machine or the compiler. */
 #ifndef ENGINE_SAMPLE_ROW_H
 #define ENGINE_SAMPLE_ROW_H
@@ -27,10 +27,10 @@ uint32_t row_find(const float *x, uint32_t n, const float *block_max, float max)
 double row_softmax(const struct row_passes *pass, const float *x, uint32_t n,
                    const float *block_max, float max, float inv_t);
 
-/* Exact draw from the softmax by rejection. Blocks near the maximum are summed; for each other block
- * 64 times its highest term bounds the sum from above, and only when a draw lands there is one element
- * of it looked at and accepted with its share of the bound. The acceptance rate is at least 1 in 64
- * and near 1 on rows with a few high logits, where almost nothing of the row has to be exponentiated.
+/* Exact draw from the softmax by rejection. Blocks near the maximum are summed; for each other block,
+ * 64 times its highest term bounds the sum from above; only when a draw lands there is one of its elements
+ * computed and accepted with its share of the bound. The acceptance rate is at least 1 in 64
+ * and near 1 on rows with a few high logits, where few elements need an exponential.
  * row_envelope fills block_p and before ([blocks] each), returns the total of sums and bounds. */
 double row_envelope(const struct row_passes *pass, const float *x, uint32_t n,
                     const float *block_max, float max, float inv_t, float *block_p, double *before);
@@ -52,7 +52,7 @@ uint32_t row_collect(const float *x, uint32_t n, const float *block_max, float t
 float row_floor_of_top(const float *block_max, uint32_t n_blocks, uint32_t k);
 
 /* Where the running weight of values, taken from the highest down, reaches target. weight NULL: each
- * counts 1. *above: weight of all values over the returned one. n >= 1, target > 0. */
+ * counts 1. *above: weight of all values above the returned one. n >= 1, target > 0. */
 float select_boundary(const float *value, const float *weight, uint32_t n, double target,
                       double *above);
 

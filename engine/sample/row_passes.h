@@ -1,4 +1,4 @@
-/* The passes of row.c that compute on every element, at one width of vectors. All widths give the same
+/* The passes of row.c that compute on every element, for one vector width. All widths give the same
  * bits: lane-wise IEEE operations without fused ones, and sums over eight lanes in one fixed order.
  * Whoever makes the scratch of a sampler chooses; any thread. */
 #ifndef ENGINE_SAMPLE_ROW_PASSES_H

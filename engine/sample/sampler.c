@@ -22,9 +22,9 @@ struct sample_scratch {
     const struct row_passes *pass;
     uint32_t n_vocab;
     float *work; /* [n_vocab] logits after biases and penalties */
-    float *block_max; /* [blocks] of the row being worked on */
+    float *block_max; /* [blocks] of the current row */
     float *block_p; /* [blocks] unnormalised probability of its maximum */
-    double *before; /* [blocks] mass in front of it */
+    double *before; /* [blocks] mass of the blocks before it */
     uint32_t *count; /* [n_vocab] all zero between calls */
     uint32_t *id; /* [n_vocab + 1] candidates, ascending */
     float *value; /* [n_vocab + 1] their logits */
@@ -63,7 +63,7 @@ void sample_scratch_free(struct sample_scratch *s)
     mem_free(s);
 }
 
-/* The row in its current form: raw at first, s->work once anything was changed. */
+/* The row in its current form: the raw logits, or s->work once anything has changed. */
 struct row {
     const float *x;
     uint32_t n;
@@ -201,7 +201,7 @@ static bool change_row(const struct sample_job *job, struct row *r, struct sampl
 
 /* ---- filters over a list of candidates ---- */
 
-/* Keeps what lies over the boundary and, of equal values, the first ones until target is reached. */
+/* Keeps the values above the boundary and, of those equal to it, the first ones until target is reached. */
 static uint32_t keep_over(struct sample_scratch *s, uint32_t n, float boundary, double above,
                           double target, bool by_mass)
 {
@@ -267,7 +267,7 @@ static uint32_t gather_top_k(const struct row *r, uint32_t k, float inv_t, struc
 }
 
 /* Candidates that hold at least target of the whole row's mass: those within some distance of the
- * maximum, farther when that was not enough. */
+ * maximum, and farther ones when these are not enough. */
 static uint32_t gather_mass(const struct row *r, double target, float inv_t,
                             struct sample_scratch *s)
 {
@@ -299,7 +299,7 @@ static uint32_t filter_row(const struct sampling_params *p, struct row *r, float
         double target = (double)p->top_p * row_total(r, inv_t, s);
         n = filter_top_p(s, gather_mass(r, target, inv_t, s), target);
     } else {
-        /* A little below the logarithm: filter_min_p decides. */
+        /* A little below the exact bound: filter_min_p decides. */
         n = gather(r, r->max + ((float)row_log((double)p->min_p) - 0.01f) / inv_t, inv_t, s);
     }
     return p->min_p > 0 ? filter_min_p(s, n, p->min_p) : n;

@@ -14,7 +14,7 @@
  * A row that leaves nothing to choose from gives no token: the result says why, and the caller ends the
  * request. Nothing that was banned is ever chosen.
  * The draw is a pure function of (logits, params, seed, choice, n_output): a counter-based RNG
- * (Philox4x32-10) keyed by the seed and counted by (choice, n_output), so it never depends on company.
+ * (Philox4x32-10) keyed by the seed and counted by (choice, n_output), so it never depends on other rows of the batch.
  * No state lives between steps: penalties are recounted from the history.
  * Thread: any; a struct sample_scratch per thread. No allocation in sample_run. */
 #ifndef ENGINE_SAMPLE_SAMPLER_H
@@ -57,7 +57,7 @@ struct sample_job {
     uint32_t n_prompt;
     uint32_t n_history;
     uint32_t choice; /* index among n */
-    const int32_t *ban; /* tokens that may not be drawn now (end tokens before min_tokens) */
+    const int32_t *ban; /* tokens that must not be drawn now (end tokens before min_tokens) */
     uint32_t n_ban;
     int32_t given; /* >= 0: do not draw, only report this token's logprobs (echo); else -1 */
 
