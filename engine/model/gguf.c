@@ -1,7 +1,7 @@
-/* Parsing of GGUF bytes into a directory of values and tensors; see gguf.h.
+/* Parses GGUF bytes into a directory of values and tensors; see gguf.h.
  *
- * The file is hostile until proven otherwise. One cursor (struct reader) does every read and refuses
- * to pass the end; counts are compared with the bytes that are left before anything is allocated.
+ * The file is taken as hostile. One cursor (struct reader) does every read and never passes the end;
+ * counts are compared with the bytes left before anything is allocated.
  * Layout of the file: magic, version u32, tensor count u64, value count u64, the values, the tensor
  * infos, padding to the alignment, tensor data. */
 #include "engine/model/gguf.h"
@@ -180,7 +180,7 @@ static enum status take_value(struct reader *r, struct gguf_value *v)
     return st;
 }
 
-/* ---- sorted indices: logarithmic lookup whatever the names, and duplicates end up side by side ---- */
+/* ---- sorted indices: lookup is logarithmic for any names, and duplicates end up side by side ---- */
 
 struct named {
     struct str name;
@@ -296,7 +296,7 @@ static enum status check_blocks(struct gguf_tensor *t, const char *name, struct 
     return OK;
 }
 
-/* The tensor's offset is parked in *offset until the start of the data section is known. */
+/* *offset keeps the tensor's offset until the start of the data section is known. */
 static enum status take_tensor(struct reader *r, struct gguf_tensor *t, uint64_t *offset)
 {
     char name[96];
@@ -393,15 +393,15 @@ static enum status take_tensors(struct reader *r, struct gguf *g)
     return st ? st : refuse_overlaps(g, r->e);
 }
 
-/* ---- the head, in memory of our own ---- */
+/* ---- a private copy of the head ---- */
 
 static const void *moved(const struct gguf *g, const void *p)
 {
     return g->head + ((const uint8_t *)p - g->map);
 }
 
-/* What the directory points at is read as long as the model is served, and the file may be cut or
- * overwritten meanwhile. */
+/* The directory points into these bytes as long as the model is served, and the file may be truncated or
+ * overwritten in the meantime. */
 static enum status keep_head(struct gguf *g, size_t n_bytes, struct err *e)
 {
     g->head = mem_try_alloc(n_bytes);
@@ -680,7 +680,7 @@ int64_t gguf_array_i64(const struct gguf_value *v, uint64_t i)
     if (v->elem_type != GGUF_F32 && v->elem_type != GGUF_F64)
         return load_i64(v->elem_type, p);
     double d = load_f64(v->elem_type, p);
-    /* Out of range and NaN have no integer: the caller sees a value no count can have. */
+    /* NaN and values out of range have no integer: the caller gets a value that no count can have. */
     return d >= -9e18 && d <= 9e18 ? (int64_t)d : INT64_MIN;
 }
 
@@ -707,6 +707,6 @@ void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = (uintptr_t)t->data & ~(page - 1);
     uintptr_t end = (uintptr_t)t->data + t->n_bytes;
-    /* A page shared with a neighbour only has to be read again: the mapping is clean and private. */
+    /* A page shared with a neighbouring tensor is simply read again: the mapping is clean and private. */
     madvise((void *)start, end - start, MADV_DONTNEED);
 }

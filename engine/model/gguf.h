@@ -1,6 +1,6 @@
 /* GGUF v2 and v3 files (little-endian): bytes -> metadata and tensor directory. mmap'ed, read-only,
- * no globals. Every count, length, offset, alignment and dimension is checked before use, so all that
- * the accessors hand out lies inside the mapping or the copy of its head; only the tensors' data is
+ * no globals. Every count, length, offset, alignment and dimension is checked before use, so everything that
+ * the accessors return lies inside the mapping or the copy of its head; only the tensors' data is
  * read from the file itself, and only while a model is loaded. Thread: any after open. */
 #ifndef ENGINE_MODEL_GGUF_H
 #define ENGINE_MODEL_GGUF_H
@@ -42,7 +42,7 @@ enum { GGUF_MAX_DIMS = 4 };
 
 struct gguf_tensor {
     struct str name;
-    enum quant_type type; /* may be a number outside the enum: ask quant_supported */
+    enum quant_type type; /* may be outside the enum: see quant_supported */
     uint32_t n_dims;
     uint64_t dim[GGUF_MAX_DIMS]; /* fastest first; dim[0] = row length; absent ones are 1 */
     const uint8_t *
@@ -54,7 +54,8 @@ struct gguf {
     const uint8_t *map; /* owns (munmap) unless opened from memory */
     size_t n_bytes;
     bool owns_map;
-    uint8_t *head; /* owns; copy of all before the tensors' data, NULL when opened from memory */
+    uint8_t *
+        head; /* owns; a copy of everything before the tensors' data, NULL when opened from memory */
     uint32_t version;
     uint32_t alignment;
     struct gguf_value *value; /* owns */
@@ -65,8 +66,8 @@ struct gguf {
     uint32_t *tensor_by_name; /* owns; indices into tensor, ascending names */
 };
 
-/* Bounds on what one file may declare: far above any real model, low enough that the directory of a
- * hostile file stays small. */
+/* Limits on the counts of one file: far above any real model, low enough that the directory of a hostile
+ * file stays small. */
 enum { GGUF_MAX_VALUES = 1 << 16, GGUF_MAX_TENSORS = 1 << 17, GGUF_MAX_NAME_BYTES = 65535 };
 
 /* Errors: ERR_IO; ERR_FORMAT with one clear line; ERR_UNSUPPORTED for version 1, big-endian and split
@@ -89,9 +90,9 @@ double gguf_array_f64(const struct gguf_value *v, uint64_t i);
 /* Walks a string array: start with *cursor = 0; false at the end. */
 bool gguf_array_next_string(const struct gguf_value *v, size_t *cursor, struct str *out);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
-/* Lets the pages of a tensor go after repacking (madvise). */
+/* Releases the pages of a tensor after repacking (madvise). */
 void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t);
-/* A key or name fit for a message: at most cap - 1 bytes, anything but printable ASCII as '?'. */
+/* A key or name fit for a message: at most cap - 1 bytes, with '?' for anything but printable ASCII. */
 const char *gguf_printable(struct str s, char *out, size_t cap);
 
 #endif

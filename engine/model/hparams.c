@@ -1,5 +1,5 @@
-/* Metadata -> struct hparams; see hparams.h. Anything the layer loop does not compute is refused by
- * name: a model served with a feature left out answers plausibly and wrong. */
+/* Metadata -> struct hparams; see hparams.h. Anything that the layer loop does not compute is refused by
+ * name: a model served without one of its features gives plausible, wrong answers. */
 #include "engine/model/hparams.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ static bool has(const struct source *s, const char *suffix)
 
 /* ---- numbers ---- */
 
-/* A whole number, or an array of equal whole numbers (one a layer). */
+/* A whole number, or an array of equal whole numbers (one per layer). */
 static enum status read_whole(const struct source *s, const char *key, uint64_t *out)
 {
     const struct gguf_value *v = gguf_find(s->g, key);
@@ -126,9 +126,9 @@ static enum status read_f32_or(const struct source *s, const char *suffix, doubl
     return has(s, suffix) ? read_f32(s, suffix, min, max, out) : OK;
 }
 
-/* ---- what the layer loop does not do ---- */
+/* ---- features that the layer loop lacks ---- */
 
-/* Keys whose value must be one of two neutral numbers when they are there at all. */
+/* Keys that may be present only with one of two neutral values. */
 static const struct neutral {
     const char *suffix;
     double a, b;
@@ -240,7 +240,7 @@ static enum status read_shape(const struct source *s, struct hparams *h)
 
 /* ---- local layers ---- */
 
-/* The pattern as a number (every n-th layer is global, 0: none is local) or one flag a layer. */
+/* The pattern as a number (every n-th layer is global, 0: none is local) or one flag per layer. */
 static enum status read_pattern(const struct source *s, struct hparams *h)
 {
     static const char suffix[] = "attention.sliding_window_pattern";
@@ -319,7 +319,7 @@ static enum status read_scaling_kind(const struct source *s, struct hparams *h)
         if (has(s, "rope.scale_linear")) /* spelling of early files */
             h->scaling = ROPE_SCALING_LINEAR;
         else if (has(s, "rope.scaling.factor"))
-            return err_set(s->e, ERR_FORMAT, "%s is there but not its kind (rope.scaling.type)",
+            return err_set(s->e, ERR_FORMAT, "%s is present without its kind (rope.scaling.type)",
                            key_of(s, "rope.scaling.factor", key));
         return OK;
     }
@@ -370,7 +370,7 @@ static enum status read_scaling(const struct source *s, struct hparams *h)
         return st;
     bool factors = gguf_tensor_find(s->g, "rope_freqs.weight") != NULL;
     if (h->scaling == ROPE_SCALING_NONE) {
-        /* Files of Llama 3.1 and later name no kind: the tensor of divisors is the scaling. */
+        /* Files of Llama 3.1 and later name no kind: the tensor of divisors is all of the scaling. */
         if (factors)
             h->scaling = ROPE_SCALING_LLAMA3;
         return OK;

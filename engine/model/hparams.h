@@ -18,7 +18,7 @@ enum rope_scaling {
     ROPE_SCALING_YARN
 };
 
-/* What the layer loop does for an architecture beyond what all of them share (arch.def). */
+/* Features of an architecture that not all of them have (arch.def). */
 enum arch_feature {
     ARCH_SCALED_EMBEDDINGS = 1, /* embeddings times sqrt(n_embd) */
     ARCH_QK_NORM = 2, /* RMSNorm of each head of q and k before they rotate */
@@ -27,7 +27,7 @@ enum arch_feature {
     ARCH_LOCAL_LAYERS = 16 /* layers of a window and a RoPE base of their own */
 };
 
-/* Upper bounds: far above real models, low enough that sizes made of them cannot overflow. */
+/* Upper bounds: far above real models, low enough that their products cannot overflow. */
 enum {
     HPARAMS_MAX_LAYERS = 1024,
     HPARAMS_MAX_EMBD = 65536,
@@ -76,8 +76,8 @@ bool hparams_supported(struct str architecture);
  * freq_factors: the values of rope_freqs.weight [rope_dims/2], or NULL.
  *   none    base^(-2i/rope_dims), over the factor of i
  *   linear  the same over scaling_factor (Position Interpolation)
- *   llama3  long waves over scaling_factor, short ones kept, a ramp between (Llama 3.1); with factors
- *           from the file these stand for all of it
+ *   llama3  long waves over scaling_factor, short ones kept, a ramp between (Llama 3.1); factors from
+ *           the file replace all of it
  *   yarn    a ramp over the pair index between kept and divided frequencies, magnitude
  *           1 + 0.1 ln(scaling_factor) (Peng et al. 2023, "NTK-by-parts") */
 void hparams_rope_freqs(const struct hparams *h, const float *freq_factors, double *inv_freq,

@@ -1,6 +1,6 @@
 /* Block formats expanded one weight at a time; see quant.h.
  *
- * Written for checking, not for speed: each function follows the published block layout and multiplies
+ * Written as a reference, not for speed: each function follows the published block layout and multiplies
  * in the order of the reference package, so results equal it to the bit. All scales are f16, all
  * integers little-endian; sources need no alignment. */
 #include "engine/model/quant.h"
@@ -289,7 +289,7 @@ static void block_q4_k(const uint8_t *p, float *y)
     }
 }
 
-/* As Q4_K with 32 bytes of fifth bits in front of the nibbles. */
+/* As Q4_K with 32 bytes of fifth bits before the nibbles. */
 static void block_q5_k(const uint8_t *p, float *y)
 {
     float d = load_f16(p), dmin = load_f16(p + 2);

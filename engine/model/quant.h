@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* id: name in code, number in the file, printed name, weights a block, bytes a block. */
+/* id: name in code, number in the file, printed name, weights per block, bytes per block. */
 #define QUANT_TABLE(X)                                                                             \
     X(QUANT_F32, 0, "F32", 1, 4)                                                                   \
     X(QUANT_F16, 1, "F16", 1, 2)                                                                   \
@@ -23,7 +23,7 @@
     X(QUANT_BF16, 30, "BF16", 1, 2)
 
 /* Other types of the format: known by name and size, so that a file that holds them can be inspected;
- * none can be computed with. Q8_1 and Q8_K are left without sizes: they never lie in files. */
+ * none of them can be computed. Q8_1 and Q8_K have no size here: no file holds them. */
 #define QUANT_OTHER_TABLE(X)                                                                       \
     X(4, "Q4_2", 0, 0)                                                                             \
     X(5, "Q4_3", 0, 0)                                                                             \
@@ -54,12 +54,12 @@ enum quant_type {
 #undef X
 };
 
-/* Also names types of the format that are not supported (IQ2_XXS ...), "unknown" else. */
+/* Also of types that are not supported (IQ2_XXS ...); "unknown" for others. */
 const char *quant_name(uint32_t type);
 bool quant_supported(uint32_t type);
 uint32_t quant_block_weights(uint32_t type); /* 0 when not supported */
 uint32_t quant_block_bytes(uint32_t type);
-/* Block of any type whose size is known, supported or not; false else. */
+/* Block of any type whose size is known, supported or not; false for others. */
 bool quant_block(uint32_t type, uint32_t *weights, uint32_t *bytes);
 /* Bytes of n weights; n must be a multiple of the block. */
 size_t quant_row_bytes(uint32_t type, uint64_t n);

@@ -1,7 +1,7 @@
 /* Tensor directory -> pointers by role; see weights.h.
  *
- * One table names every tensor of the architecture with its shape; binding walks it, so that missing,
- * misshaped and unused tensors all fall out of the same list. */
+ * One table names every tensor of the architecture with its shape; binding walks it, so
+ * missing, misshaped and unused tensors all come from the same list. */
 #include "engine/model/weights.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ enum dim { DIM_NONE, DIM_EMBD, DIM_FF, DIM_Q, DIM_KV, DIM_HEAD, DIM_VOCAB, DIM_R
 enum tensor_flag {
     NEEDED = 1,
     OPTIONAL = 0,
-    MUST_BE_F32 = 2 /* vectors: they are used as they lie in the file */
+    MUST_BE_F32 = 2 /* vectors: used as stored in the file */
 };
 
 struct role {
@@ -149,7 +149,7 @@ static void bind_role(struct binder *b, const struct role *role, const char *nam
     check_tensor(b, t, role, name);
 }
 
-/* Divisors of frequencies: a zero or a NaN would spread over every position. */
+/* Divisors of frequencies: a zero or a NaN would reach every position. */
 static void check_rope_freqs(struct binder *b, const struct gguf_tensor *t)
 {
     if (!t || t->type != QUANT_F32 || t->dim[0] != dim_of(b->h, DIM_ROPE_HALF))
@@ -165,8 +165,8 @@ static void check_rope_freqs(struct binder *b, const struct gguf_tensor *t)
     }
 }
 
-/* Early converters stored the rotation table, which is recomputed here. Everything else that no role
- * takes would change what the model computes. */
+/* Early converters stored the rotation table, which is recomputed here. Any other tensor without
+ * a role would change what the model computes. */
 static bool harmless(struct str name)
 {
     struct str suffix = STR_LIT(".attn_rot_embd.weight");
