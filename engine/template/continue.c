@@ -1,6 +1,6 @@
 /* continue_final_message: the prompt ends with the text of the last message.
  *
- * A tag is put behind that text, and the rendering is cut where the tag comes out again. It is rendered
+ * A tag is appended to that text, and the rendering is cut where the tag comes out. It is rendered
  * twice, with tags of one length that differ in each character but the last, a blank: whatever a template
  * makes of a tag before the cut (a second copy, a part, another spelling) differs between the two, and
  * the request is refused. So nothing of a tag ever reaches a prompt. Called by template.c. */
@@ -52,8 +52,8 @@ const struct tm_str *tm_tag_final(struct tmpl *c, struct tm_list *messages, enum
               "continue_final_message is set but the final message holds no text to continue");
 }
 
-/* Where the white space at the end of s begins that came from the message: at most as much as ends its
- * text, and no byte that the template itself wrote. */
+/* Start of the white space at the end of s that came from the message: at most as much as its text ends
+ * with, and no byte that the template itself wrote. */
 static uint32_t blank_of_message(struct tmpl *c, const struct tm_str *s, const struct tm_str *text)
 {
     uint32_t n_blank = text->len - tm_strip(c, text, NULL, false, true)->len;
@@ -68,7 +68,7 @@ static uint32_t blank_of_message(struct tmpl *c, const struct tm_str *s, const s
     return start;
 }
 
-/* Is the white space that ends the tag still behind it, and the message's own? */
+/* Does the blank that ends the tag still follow it, as the message's own? */
 static bool tag_is_whole(const struct tm_str *s, uint32_t end, const char *tag)
 {
     uint32_t cursor = 0;

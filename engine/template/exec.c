@@ -58,7 +58,7 @@ void tm_scope_set(struct tmpl *c, struct tm_scope *s, uint32_t name, struct tm_v
         scope_add(c, s, name, v);
 }
 
-/* TM_ABSENT when nobody knows the name. A scope that owns it unassigned gives undefined. */
+/* TM_ABSENT when no scope has the name; undefined when its scope has not assigned it yet. */
 struct tm_val tm_scope_get(struct tmpl *c, const struct tm_scope *s, uint32_t name)
 {
     for (; s; s = s->parent) {
@@ -222,7 +222,7 @@ static void run_loop(struct tmpl *c, struct tm_scope *s, const struct tm_node *n
                              .at = -1,
                              .known_length = sized ? tm_length(c, source) : -1,
                              .depth0 = depth0};
-    if (loop->source.list && !n->c) { /* all items are there: no need to collect them */
+    if (loop->source.list && !n->c) { /* all items are present: no need to collect them */
         loop->seen = loop->source.list;
         loop->drained = true;
     }
@@ -378,7 +378,7 @@ static enum flow run_if(struct tmpl *c, struct tm_scope *s, const struct tm_node
     return run_body(c, s, &n->body2, out);
 }
 
-/* Body into a text of its own, then through the filters. */
+/* Renders the body to a text of its own, then applies the filters. */
 static enum flow run_captured(struct tmpl *c, struct tm_scope *s, const struct tm_node *n,
                               struct tm_val *text)
 {
@@ -430,7 +430,7 @@ static enum flow run_one(struct tmpl *c, struct tm_scope *s, const struct tm_nod
     case TN_FOR:
         v = tm_eval(c, s, n->b);
         c->line = n->line;
-        if (n->flag) { /* compiled to a function: its text arrives at the end */
+        if (n->flag) { /* jinja2 compiles it to a function: its text comes at the end */
             struct tm_sb b;
             tm_sb_init(&b, c);
             run_loop(c, s, n, v, 0, &b);

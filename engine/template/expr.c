@@ -186,7 +186,7 @@ static struct tm_node *parse_member(struct parser *p, enum tm_tuple_of of)
     }
 }
 
-/* One expression, or several divided by commas: a tuple. */
+/* One expression, or a tuple: several separated by commas. */
 struct tm_node *tp_tuple(struct parser *p, enum tm_tuple_of of, bool may_be_empty)
 {
     uint32_t line = p->tok->line;
@@ -309,7 +309,7 @@ static struct tm_node *parse_primary(struct parser *p, bool with_namespace)
     return n;
 }
 
-/* What stands between the brackets of a[...]: an expression or a slice. */
+/* The contents of the brackets of a[...]: an expression or a slice. */
 static struct tm_node *parse_subscript(struct parser *p)
 {
     struct tm_node *start = NULL;

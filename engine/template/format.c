@@ -486,7 +486,7 @@ static struct tm_val brace_field(struct brace *r)
     return v;
 }
 
-/* One {...}; r->at is behind the brace, r->end at the closing one. */
+/* One {...}; r->at is after the brace, r->end at the closing one. */
 static void brace_one(struct brace *r, struct tm_sb *b)
 {
     struct tm_val v = brace_field(r);

@@ -1,4 +1,4 @@
-/* Global functions a chat template may call: those of jinja2 and those transformers adds.
+/* Global functions that a chat template may call: those of jinja2 and those that transformers adds.
  *
  * Called by the parser (lookup) and the interpreter. Thread: any. */
 #include <string.h>
@@ -91,7 +91,7 @@ static struct tm_val g_raise(struct tmpl *c, struct tm_val self, const struct tm
     tm_raise(c, tm_view_str(tm_to_str(c, a[0])));
 }
 
-/* One directive of strftime_now. Python answers %f, %z and %Z itself: the clock has no zone. */
+/* One directive of strftime_now. Python expands %f, %z and %Z itself: the clock has no zone. */
 static void add_time(struct tmpl *c, struct tm_sb *b, const char *directive)
 {
     time_t now = (time_t)c->now_unix_s;

@@ -1,8 +1,8 @@
 /* Inside of the chat template interpreter: values, marked strings, syntax tree, shared helpers.
  *
  * A template is parsed once into a read-only tree (struct chat_template) and may be rendered by many
- * threads at once: everything a rendering makes lives in its own arena (struct tmpl), which is thrown
- * away whole. Errors leave through tm_fail, which jumps back to the door (template.c); since only the
+ * threads at once: everything that a rendering makes lives in its own arena (struct tmpl), which is
+ * freed whole. Errors leave through tm_fail, which jumps back to the door (template.c); since only the
  * arena owns memory, nothing leaks. Language: Jinja2 as documented, with Python's semantics.
  *
  * Used by engine/template only. Thread: the one that renders or parses. */
@@ -24,7 +24,7 @@ enum {
     TM_MAX_STRING_BYTES = 16 << 20, /* any string, so the output too */
     TM_MAX_ARENA_BYTES = 256 << 20, /* one rendering */
     TM_MAX_STEPS = 50 * 1000 * 1000,
-    TM_MAX_PROBE_STEPS = 1000 * 1000, /* of the renderings template_new tries */
+    TM_MAX_PROBE_STEPS = 1000 * 1000, /* of each rendering that template_new tries */
     TM_MAX_RANGE = 100000, /* as jinja2's sandbox */
     TM_MAX_PARSE_DEPTH = 240,
     TM_MAX_TREE_DEPTH = 400, /* height of an expression: long chains of operators */
@@ -62,7 +62,7 @@ void tm_arena_release(struct tmpl *c);
 /* "chat template, line N: text" */
 __attribute__((noreturn, format(printf, 3, 4))) void tm_fail(struct tmpl *c, enum status status,
                                                              const char *format, ...);
-/* The template's own message, unchanged (cut at a code point when too long). */
+/* The template's own message, unchanged (truncated at a code point when too long). */
 __attribute__((noreturn)) void tm_raise(struct tmpl *c, struct str message);
 __attribute__((noreturn)) void tm_fail_steps(struct tmpl *c);
 
@@ -244,8 +244,8 @@ struct tm_args {
     uint32_t n_kw;
 };
 
-/* A filter, test, global function or method. params: names of the parameters after self, divided by
- * spaces; '?' after a name: may be left out (comes as TM_ABSENT); "/" first: no keywords allowed;
+/* A filter, test, global function or method. params: names of the parameters after self, separated
+ * by spaces; '?' after a name: optional (TM_ABSENT when left out); "/" first: no keywords allowed;
  * NULL: fn reads the raw arguments. */
 struct tm_builtin {
     const char *name;
@@ -442,7 +442,7 @@ struct tm_callargs {
     struct tm_node *star, *star_star;
 };
 
-/* What the fields hold, by kind:
+/* Contents of the fields, by kind:
  *   DATA text | PRINT list | IF list = conditions, bodies in lists pairwise, body2 = else
  *   FOR a = target, b = iterable, c = filter or NULL, body, body2 = else, flag = recursive
  *   SET a = target, b = value | SET_BLOCK a = target, b = filters (innermost has a = NULL) or NULL, body
@@ -502,7 +502,7 @@ struct chat_template {
     bool mentions_developer; /* the template knows the role itself */
     bool mentions_content;
     bool wants_parts; /* it renders content only as a list of parts */
-    bool ignores_messages; /* what the user says makes no difference to the text */
+    bool ignores_messages; /* the user's messages make no difference to the text */
 };
 
 uint32_t tm_intern(struct tmpl *c, struct chat_template *t, struct str name);
@@ -554,7 +554,7 @@ const struct tm_builtin *tm_global_find(struct str name); /* global.c */
 /* Method of a value, or NULL; *unsafe: it exists but the sandbox forbids it. method.c */
 const struct tm_builtin *tm_method_find(struct tmpl *c, struct tm_val v, const struct tm_str *name,
                                         bool *unsafe);
-/* Bundles of filters too many for one file. */
+/* Tables of filters and methods that stand in files of their own. */
 extern const struct tm_builtin tm_seq_filters[];
 extern const struct tm_builtin tm_str_filters[];
 extern const struct tm_builtin tm_str_methods[];
@@ -610,7 +610,7 @@ struct tm_loop {
     const struct tm_node *node; /* FOR */
     struct tm_scope *scope; /* around the loop */
     struct tm_cursor source;
-    struct tm_list *seen; /* items fetched; the first at + 1 of them were handed out */
+    struct tm_list *seen; /* items fetched; the first at + 1 of them were returned */
     int64_t at;
     int64_t known_length; /* of the iterable when it has one, else -1 */
     bool drained;

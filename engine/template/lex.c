@@ -20,7 +20,7 @@ struct lexer {
     uint32_t n_closers;
 };
 
-/* Lines are counted as tokens go by, never backwards. */
+/* Lines are counted as tokens are made, never backwards. */
 static uint32_t line_of(struct lexer *l, uint32_t at)
 {
     for (; l->line_at < at; l->line_at++)
@@ -86,7 +86,7 @@ static uint32_t trim_end(const struct lexer *l, uint32_t start, uint32_t end)
     return end;
 }
 
-/* Text before a tag, cut as the tag's sign says ('-', '+' or 0). */
+/* Text before a tag, trimmed as the tag's sign says ('-', '+' or 0). */
 static void add_text(struct lexer *l, uint32_t start, uint32_t end, char sign, bool variable)
 {
     if (sign == '-') {
@@ -107,7 +107,7 @@ static char sign_at(const struct lexer *l, uint32_t at)
     return at < l->len && (l->p[at] == '-' || l->p[at] == '+') ? l->p[at] : 0;
 }
 
-/* Moves behind the end of a tag; newline: a newline right after it goes too. */
+/* Advances past the end of a tag; newline: also past a newline right after it. */
 static void finish_tag(struct lexer *l, uint32_t end, bool strip, bool newline)
 {
     if (strip)
@@ -219,8 +219,8 @@ static void add_octal(struct lexer *l, struct tm_sb *b, uint32_t *at, uint32_t e
     tm_sb_add_char(b, cp, true);
 }
 
-/* One escape; *at is behind the backslash. As Python's unicode-escape codec; before it, characters
- * beyond ASCII were themselves written as escapes, so that a backslash in front quotes theirs. */
+/* One escape; *at is just after the backslash. As Python's unicode-escape codec; before it, characters
+ * beyond ASCII were themselves written as escapes, so that a backslash before them quotes theirs. */
 static void add_escape(struct lexer *l, struct tm_sb *b, uint32_t *at, uint32_t end)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";

@@ -1,6 +1,6 @@
 /* Arena and error exit of the chat template interpreter.
  *
- * Why: a rendering makes thousands of small values with one lifetime, and may be stopped anywhere.
+ * A rendering makes thousands of small values with one lifetime and may stop anywhere.
  * Called by all of engine/template. Thread: the one that parses or renders. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ void tm_arena_release(struct tmpl *c)
     }
 }
 
-/* Ends text at a code point: vsnprintf cuts anywhere. */
+/* Ends text at a code point: vsnprintf truncates anywhere. */
 static void end_at_code_point(char *text, size_t cap)
 {
     size_t n = strnlen(text, cap - 1);

@@ -1,6 +1,6 @@
 /* Methods of lists, dicts and numbers in chat templates, and the lookup of all methods.
  *
- * What changes a list or dict exists but is unsafe: the sandbox is immutable.
+ * Methods that change a list or dict exist but are unsafe: the sandbox is immutable.
  * Called by eval.c. Thread: the one that renders. */
 #include <math.h>
 #include <string.h>

@@ -23,7 +23,7 @@ static struct tm_node *parse_target(struct parser *p, bool with_namespace)
     return n;
 }
 
-/* Within a for statement nobody may assign to its special variable. */
+/* Within a for statement, its special variable cannot be assigned. */
 static void refuse_loop_target(struct parser *p, const struct tm_node *n)
 {
     if (!p->fors)
@@ -123,7 +123,7 @@ static void parse_signature(struct parser *p, struct tm_node *n)
     tp_want_op(p, ")");
 }
 
-/* Body of what jinja2 compiles to a function of its own: no break or continue through it. */
+/* Body that jinja2 compiles to a function of its own: break and continue cannot leave it. */
 static void parse_function_body(struct parser *p, struct tm_nodes *out, const char *const *ends)
 {
     uint32_t loops = p->loops;

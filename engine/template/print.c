@@ -1,4 +1,4 @@
-/* How values look as text: Python's str() and repr(), floats, and json.dumps.
+/* Values as text: Python's str() and repr(), floats, and json.dumps.
  *
  * Called by engine/template. Thread: the one that renders. */
 #include <math.h>

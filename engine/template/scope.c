@@ -1,7 +1,7 @@
-/* Compile-time checks that jinja2 makes and that show in the output: which names a scope owns from
+/* Checks that jinja2 makes at compile time and that affect the output: which names a scope owns from
  * its start, which special arguments a macro takes, and where an unknown filter is an error at once.
  *
- * Called by template_new after parsing. Recursion is bounded by the parser's bounds. */
+ * Called by template_new after parsing. Recursion is bounded by the limits of the parser. */
 #include <string.h>
 
 #include "engine/template/interp.h"
@@ -110,7 +110,7 @@ static uint8_t use_of(const struct tm_node *n)
                                         : 0;
 }
 
-/* A name that is assigned anywhere before its first use is no special argument. */
+/* A name assigned anywhere before its first use is not a special argument. */
 static void drop_target(void *arg, struct tm_node *n)
 {
     struct uses *u = arg;
@@ -224,7 +224,7 @@ static void store_target(void *arg, struct tm_node *n)
         store_name(f, n->name);
 }
 
-/* What one statement or expression says about the names of the scope it stands in. */
+/* Facts of one statement or expression about the names of its scope. */
 static void mention(void *arg, struct tm_node *n)
 {
     struct frame *f = arg;

@@ -1,6 +1,6 @@
 /* Filters of chat templates that work on sequences and mappings.
  *
- * What jinja2 writes as a generator is a one-pass iterator here too, filled when first read.
+ * Filters that are generators in jinja2 are one-pass iterators here too, filled when first read.
  * Called through tm_invoke. Thread: the one that renders. */
 #include <string.h>
 
@@ -31,7 +31,7 @@ static bool all_digits(const struct tm_str *s)
     return s->len > 0;
 }
 
-/* Follows a dotted path; fallback (TM_ABSENT: none) stands in for what is undefined. */
+/* Follows a dotted path; fallback (TM_ABSENT: none) replaces an undefined value. */
 static struct tm_val follow(struct tmpl *c, struct tm_val v, const struct tm_str *path,
                             struct tm_val fallback)
 {
@@ -74,7 +74,7 @@ static struct tm_val key_of(struct tmpl *c, struct tm_val v, struct tm_val attri
     return folded(c, attribute_of(c, v, attribute, none), case_sensitive);
 }
 
-/* Key for sort: a list, one member for every attribute of "a,b". */
+/* Key for sort: a list, one member per attribute of "a,b". */
 static struct tm_val sort_key(struct tmpl *c, struct tm_val v, struct tm_val attribute,
                               bool case_sensitive)
 {

@@ -1,8 +1,8 @@
 /* Strings of the chat template interpreter: immutable UTF-8 with marks for the bytes that the
  * template itself wrote. A control token may later be read only from marked bytes.
  *
- * Rule: a byte is marked only when it came from the template's source (or a trusted argument); when a
- * result's origin is unclear it is data. Called by engine/template. */
+ * Rule: a byte is marked only when it came from the template's source (or a trusted argument); a byte
+ * of unclear origin is data. Called by engine/template. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -222,7 +222,7 @@ bool tm_str_is(const struct tm_str *a, const char *literal)
     return a->len == strlen(literal) && memcmp(a->p, literal, a->len) == 0;
 }
 
-/* UTF-8 sorts as its code points do. */
+/* UTF-8 sorts in the order of its code points. */
 int tm_str_cmp(const struct tm_str *a, const struct tm_str *b)
 {
     int order = memcmp(a->p, b->p, a->len < b->len ? a->len : b->len);

@@ -195,7 +195,7 @@ bool tm_parse_float(struct tmpl *c, const struct tm_str *s, double *out)
     for (uint32_t i = 0; i < s->len; i++) {
         char ch = s->p[i];
         if (!ch || ch == 'x' || ch == 'X' || ch == 'p' || ch == '(')
-            return false; /* forms strtod knows and Python doesn't */
+            return false; /* forms that strtod accepts and Python does not */
         if (ch == '_') {
             bool between = i && i + 1 < s->len && s->p[i - 1] >= '0' && s->p[i - 1] <= '9' &&
                            s->p[i + 1] >= '0' && s->p[i + 1] <= '9';

@@ -340,7 +340,7 @@ METHOD(m_removesuffix)
 
 /* ---- searching ---- */
 
-/* The part of s that Python's start and stop arguments mean, as bytes; false when start is behind
+/* The part of s that Python's start and stop arguments mean, as bytes; false when start is past
  * the end. */
 static bool part_of(struct tmpl *c, const struct tm_str *s, struct tm_val start, struct tm_val stop,
                     uint32_t *from, uint32_t *to)

@@ -116,8 +116,7 @@ const struct tm_val *tm_member(struct tmpl *c, const struct tm_dict *d, const ch
     return tm_dict_get(c, d, tm_key(c, key));
 }
 
-/* A role out of this list carries no text of the client, so that a template may build a control
- * token from it. */
+/* A role of this list carries no text of the client, so a template may build a control token from it. */
 static struct tm_val trust_role(struct tmpl *c, struct tm_val role)
 {
     static const char *const roles[] = {"system", "user",     "assistant",
@@ -139,7 +138,7 @@ static struct tm_dict *without_nulls(struct tmpl *c, const struct tm_dict *messa
     return d;
 }
 
-/* Reasoning under the name each template may read, in the order transformers gives the members. */
+/* Reasoning under each name that a template may read, in the order in which transformers has them. */
 static struct tm_dict *with_reasoning(struct tmpl *c, struct tm_dict *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -207,7 +206,7 @@ static struct tm_list *read_messages(struct tmpl *c, const struct template_args 
 
 struct rendering {
     const struct template_args *args;
-    enum tm_tag tag; /* behind the final message when it is continued */
+    enum tm_tag tag; /* appended to the final message when it is continued */
     const struct tm_str *result;
 };
 
@@ -275,7 +274,7 @@ static enum status render_guarded(struct tmpl *c, struct rendering *r)
 
 enum probe_shape { PROBE_USER, PROBE_PARTS, PROBE_SYSTEM, PROBE_TURNS, N_PROBE_SHAPES };
 
-/* The text of user messages in two renderings that differ in nothing else. */
+/* Texts of the user's messages in two renderings that are equal otherwise. */
 static const char *const probe_texts[] = {"probe of the content format",
                                           "words that may be shown too"};
 
@@ -328,7 +327,7 @@ static bool probe(const struct chat_template *t, enum probe_shape shape, const c
 
 enum probe_result { PROBE_FAILED, PROBE_HIDDEN, PROBE_SHOWN };
 
-/* Does what the user says make a difference? */
+/* Does the text of the user's messages make a difference? */
 static enum probe_result probe_shape(const struct chat_template *t, enum probe_shape shape)
 {
     struct buf a = {0}, b = {0};
@@ -394,7 +393,7 @@ static void give_ranges(const struct tm_str *s, size_t base, struct text_range *
         (*trusted)[i] = (struct text_range){base + marks[i].start, base + marks[i].end};
 }
 
-/* The rendering with the other tag, cut: the text before the tag must be the same with both. */
+/* The rendering with the other tag, cut: the text before the tag must be the same for both. */
 static enum status render_check(const struct chat_template *t, const struct template_args *a,
                                 struct buf *out, struct err *e)
 {

@@ -16,8 +16,8 @@ struct chat_template;
 /* Parses; ERR_UNSUPPORTED or ERR_FORMAT names line and construct. */
 enum status template_new(struct str source, struct chat_template **out, struct err *e);
 void template_free(struct chat_template *t);
-/* True when the text that it renders is the same whatever the user says, in each of some short
- * conversations that it does not fail on: an empty template, or one that leaves the messages out. */
+/* True when the rendered text does not depend on the user's messages, in a few short conversations
+ * (those that the template fails on do not count): an empty template, or one that ignores messages. */
 bool template_ignores_messages(const struct chat_template *t);
 
 struct template_args {
@@ -31,16 +31,16 @@ struct template_args {
     bool continue_final_message;
     struct str bos_token, eos_token;
     int64_t now_unix_s; /* for strftime_now; UTC */
-    /* Off, messages are prepared as transformers does (members that are null left out, reasoning
-     * under all its names), role developer becomes system where the template doesn't know it, and a
-     * string content becomes a text part where the template only reads parts. */
+    /* When false, messages are prepared as transformers prepares them (null members left out, reasoning
+     * under all its names), role developer becomes system where the template does not know it, and a
+     * string content becomes a text part where the template reads only parts. */
     bool verbatim;
     bool
-        keep_null_content; /* a content that is null stays: some templates ask whether it is none */
+        keep_null_content; /* null contents are kept: some templates test whether content is none */
 };
-/* Appends the prompt text and says which byte ranges the template itself wrote (*trusted: mem_free).
- * Errors: ERR_INVALID with the template's own raise_exception message, or a clear text with the line;
- * ERR_TOO_LARGE when output or steps pass the sandbox's bounds. */
+/* Appends the prompt text and returns the byte ranges that the template itself wrote (*trusted: mem_free).
+ * Errors: ERR_INVALID with the template's own raise_exception message, or a text with the line;
+ * ERR_TOO_LARGE when output or steps exceed the limits of the sandbox. */
 enum status template_render(const struct chat_template *t, const struct template_args *a,
                             struct buf *out, struct text_range **trusted, size_t *n_trusted,
                             struct err *e);

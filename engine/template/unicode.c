@@ -15,7 +15,7 @@ static const struct {
 #undef U
 };
 
-/* Digits and other numbers that are no decimal digits (Numeric_Type=Digit), as inclusive ranges. */
+/* Digits that are not decimal digits (Numeric_Type=Digit), as inclusive ranges. */
 static const uint32_t other_digits[][2] = {
     {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
     {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
