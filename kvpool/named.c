@@ -305,6 +305,22 @@ uint64_t kv_named_share(uint64_t disk_bytes)
     return disk_bytes / 8 < MOST ? disk_bytes / 8 : MOST;
 }
 
+uint64_t kv_named_prefix_memory(const struct kv_named_prefix *p)
+{
+    return sizeof(*p) + p->n_keys * sizeof(*p->keys) + p->n_tokens * sizeof(*p->tokens) +
+           p->owner.len + p->name.len + p->salt.len + p->messages.len;
+}
+
+uint64_t kv_named_memory(struct kv_named *n)
+{
+    uint64_t n_bytes = 0;
+    mutex_lock(&n->lock);
+    for (uint32_t i = 0; i < n->n; i++)
+        n_bytes += kv_named_prefix_memory(n->at[i]);
+    mutex_unlock(&n->lock);
+    return n_bytes;
+}
+
 uint64_t kv_named_max_bytes(const struct kv_named *n)
 {
     return n->folder < 0 ? 0 : n->max_bytes;
@@ -374,6 +390,59 @@ static enum status check_disk(const struct kv_named *n, const struct kv_named_pr
                    (unsigned long long)n_bytes, (unsigned long long)n->max_bytes);
 }
 
+/* What names of an owner take, without one of them. */
+struct taken {
+    uint64_t n_names, n_tokens, n_bytes;
+};
+
+static struct taken taken_by(const struct kv_named *n, struct str owner, uint32_t but)
+{
+    struct taken t = {0, 0, 0};
+    for (uint32_t i = 0; i < n->n; i++) {
+        if (i == but || !str_eq(n->at[i]->owner, owner))
+            continue;
+        t.n_names++;
+        t.n_tokens += n->at[i]->n_tokens;
+        t.n_bytes += file_bytes(n, n->at[i]);
+    }
+    return t;
+}
+
+static enum status check_share(uint64_t own, uint64_t all, uint64_t most, const char *what,
+                               struct err *e)
+{
+    if (own <= (most > all ? most - all : 0))
+        return OK;
+    return err_set_field(e, ERR_TOO_LARGE, NULL, "key_prefixes_full",
+                         "prefixes of this key would have %llu %s, more than is left for others: "
+                         "%llu of %llu are taken",
+                         (unsigned long long)own, what, (unsigned long long)(all - own),
+                         (unsigned long long)most);
+}
+
+/* As base/ledger.h does for memory. i: place of the one that p replaces, or n->n. What does not grow may
+ * always be put again. */
+static enum status check_shares(const struct kv_named *n, const struct kv_named_prefix *p,
+                                uint32_t i, struct err *e)
+{
+    const struct kv_named_prefix *old = i < n->n ? n->at[i] : NULL;
+    uint64_t n_old_tokens = old ? old->n_tokens : 0, n_old_bytes = old ? file_bytes(n, old) : 0;
+    uint64_t n_bytes = file_bytes(n, p);
+    struct taken t = taken_by(n, p->owner, i);
+    enum status status = OK;
+    if (!p->shared)
+        return OK;
+    if (!old)
+        status = check_share(t.n_names + 1, n->n + 1, KV_NAMED_MAX, "names", e);
+    if (!status && p->n_tokens > n_old_tokens)
+        status = check_share(t.n_tokens + p->n_tokens, n->n_tokens - n_old_tokens + p->n_tokens,
+                             KV_NAMED_ALL_TOKENS, "tokens", e);
+    if (!status && n_bytes > n_old_bytes)
+        status = check_share(t.n_bytes + n_bytes, n->n_bytes - n_old_bytes + n_bytes, n->max_bytes,
+                             "bytes of files", e);
+    return status;
+}
+
 static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
                        struct kv_named_prefix **old, struct err *e)
 {
@@ -386,7 +455,9 @@ static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
     if (n_tokens > KV_NAMED_ALL_TOKENS)
         return err_set(e, ERR_TOO_LARGE, "named prefixes would have %llu tokens together, over %d",
                        (unsigned long long)n_tokens, KV_NAMED_ALL_TOKENS);
-    enum status status = check_disk(n, p, e);
+    enum status status = check_shares(n, p, i, e);
+    if (status == OK)
+        status = check_disk(n, p, e);
     if (status == OK)
         status = save(n, p, e);
     if (status != OK)

@@ -15,6 +15,7 @@
 #ifndef KVPOOL_NAMED_H
 #define KVPOOL_NAMED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -44,6 +45,7 @@ struct kv_named_prefix {
     uint32_t n_keys;
     uint64_t domain; /* kv_disk_domain(), or 0 */
     int64_t made_unix_s;
+    bool shared; /* handed in: others have names too, so that its owner may have what it leaves */
     uint64_t place; /* the table's own: order in which names came, kept when one is put again */
 };
 
@@ -60,7 +62,8 @@ uint64_t kv_named_share(uint64_t disk_bytes);
 enum status kv_named_open(const struct kv_named_options *o, struct kv_named **out, struct err *e);
 void kv_named_close(struct kv_named *n); /* NULL is fine */
 
-/* Adds p or replaces the one of the same owner and name. *old (may be NULL): the one that was
+/* Adds p or replaces the one of the same owner and name. Where the table is shared an owner has at most as
+ * many names, tokens and bytes of files as it leaves free: nobody takes all. *old (may be NULL): the one that was
  * replaced, or NULL; the caller frees it. Errors: ERR_INVALID (a length), ERR_TOO_LARGE (a bound),
  * ERR_IO. */
 enum status kv_named_put(struct kv_named *n, const struct kv_named_prefix *p,
@@ -76,6 +79,8 @@ void kv_named_prefix_free(struct kv_named_prefix *p); /* NULL is fine */
 void kv_named_each(struct kv_named *n, struct str owner,
                    void (*fn)(void *arg, const struct kv_named_prefix *p), void *arg);
 
+uint64_t kv_named_prefix_memory(const struct kv_named_prefix *p); /* that a copy of it takes */
+uint64_t kv_named_memory(struct kv_named *n); /* of all copies in the table */
 uint64_t kv_named_max_bytes(const struct kv_named *n); /* 0 without a folder */
 uint64_t kv_named_bytes(const struct kv_named *n); /* that files take, those of other models too */
 

@@ -11,10 +11,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "config/ledger.h"
 #include "server/http/listen.h"
 #include "server/http/loop.h"
 #include "server/http/offload.h"
 #include "server/http/origin.h"
+#include "server/service.h"
 
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
                        struct service *service, struct tenants *tenants, struct ledger *ledger,
@@ -97,6 +99,8 @@ enum status server_reload(struct server *srv, const struct settings *set, struct
 
 void server_set_ready(struct server *srv)
 {
+    for (uint32_t i = 0; i < srv->n_services; i++) /* names that were found on the disk */
+        ledger_add(&srv->names, LEDGER_NAMES, kv_named_memory(srv->service[i]->named));
     atomic_store_explicit(&srv->phase, PHASE_READY, memory_order_release);
 }
 

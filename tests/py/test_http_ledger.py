@@ -167,6 +167,94 @@ def test_lists_of_prompts_times_choices_are_bounded(fields):
         assert server.complete().status == 200
 
 
+def put(server, name, body, key=None):
+    return server.ask("PUT", f"/v1/prefixes/{name}", body, as_key(key))
+
+
+UNUSED = {
+    "member": {"role": "user", "content": "hi", "unused": "x" * 900000},
+    "nested": {"role": "user", "content": "hi", "extra": [{"a": "x" * 900000}]},
+    "part": {"role": "user", "content": [{"type": "text", "text": "hi", "unused": "x" * 900000}]},
+    "call": {"role": "assistant", "content": "hi", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}", "x": "x" * 900000}}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+def test_a_named_prefix_keeps_only_what_it_needs_of_its_request(kind):
+    with start_fake() as server:
+        plain = {"messages": [{"role": "user", "content": "hi"}]}
+        for i in range(30):
+            reply = put(server, f"p{i}", {"messages": [UNUSED[kind]], "other": "y" * 100000})
+            assert reply.status == 200, reply.body
+        assert held(server, "names") < 30 * 2000
+        turn = {"messages": [{"role": "user", "content": "go on"}], "max_tokens": 2, "temperature": 0}
+        if kind == "part":
+            assert put(server, "plain", plain).status == 200
+            texts = [server.post(CHAT_PATH, {**turn, "prefix": name}).json["usage"] for name in ("p0", "plain")]
+            assert texts[0]["prompt_tokens"] == texts[1]["prompt_tokens"]
+        for i in range(30):
+            assert server.ask("DELETE", f"/v1/prefixes/p{i}").status == 200
+        assert kind == "part" or held(server, "names") == 0
+
+
+def test_members_that_the_template_reads_are_kept(tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.mood }}\n{% endfor %}")
+    with start([BINARY, "serve", "--model", MODEL, "--port", "0", "--chat-template", str(template)]) as server:
+        for name, mood in [("a", " said the fox"), ("b", "")]:
+            assert put(server, name, {"messages": [{"role": "user", "content": "hi", "mood": mood, "unused": 1}]}).status == 200
+        turn = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        n = [server.post(CHAT_PATH, {**turn, "prefix": name}).json["usage"]["prompt_tokens"] for name in "ab"]
+        assert n[0] >= n[1] + 3
+
+
+def test_names_are_bounded_in_memory_and_refused_with_413_or_503():
+    with start_fake("--server.memory", "16MiB") as server:
+        big = {"messages": [{"role": "user", "content": "a" * 100}, {"role": "tool", "content": "b" * 10000}]}
+        codes = [put(server, f"p{i}", big).status for i in range(700)]
+        assert set(codes) == {200, 503} and codes[0] == 200, set(codes)
+        assert held(server, "names") <= 4 * MIB
+        assert server.complete().status == 200
+        for i in range(700):
+            server.ask("DELETE", f"/v1/prefixes/p{i}")
+        assert held(server, "names") == 0
+
+
+def test_one_key_cannot_take_all_names(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a\nsk-b name=b\n")
+    with start_fake("--server.api_key_file", str(keys)) as server:
+        body = {"prompt": [1, 2, 3]}
+        replies = [put(server, f"p{i}", body, "sk-a") for i in range(520)]
+        assert [r.status for r in replies] == [200] * 512 + [413] * 8
+        assert replies[-1].error["code"] == "key_prefixes_full"
+        assert put(server, "p0", body, "sk-a").status == 200, "one that is there may be put again"
+        assert put(server, "mine", body, "sk-b").status == 200
+        server.ask("DELETE", "/v1/prefixes/p1", headers=as_key("sk-a"))
+        server.ask("DELETE", "/v1/prefixes/p2", headers=as_key("sk-a"))
+        assert put(server, "again", body, "sk-a").status == 200
+
+
+def test_names_of_both_keys_and_the_disk_stay_within_its_bytes(tmp_path):
+    keys, folder = tmp_path / "keys", tmp_path / "disk"
+    keys.write_text("sk-a name=a\nsk-b name=b\n")
+    options = ["--prefix.disk.path", str(folder), "--prefix.disk.bytes", "8MiB", "--kv.bytes", "64MiB", "--server.api_key_file", str(keys)]
+
+    def n_bytes():
+        return sum(f.stat().st_blocks * 512 for f in folder.rglob("*") if f.is_file())
+
+    with start([BINARY, "serve", "--model", MODEL, "--port", "0", *options]) as server:
+        replies = []
+        for key, n in [("sk-a", 24), ("sk-b", 4)]:
+            replies += [put(server, f"p{i}", {"prompt": [i + 5] * 160}, key) for i in range(n)]
+        assert {r.status for r in replies} <= {200, 413}
+        assert replies[24].status == 200, "the first of the other key"
+        wait_for(lambda: n_bytes() <= 8 * MIB, "all files are within prefix.disk.bytes")
+    assert n_bytes() <= 8 * MIB
+    with start([BINARY, "serve", "--model", MODEL, "--port", "0", *options]) as server:
+        assert held(server, "names", as_key("sk-a")) > 0, "names from the disk are counted"
+
+
 SLOW = {
     "ids": ("/tokenize", {"prompt": "a b " * 60000}),
     "echo": (PATH, {"prompt": "a b " * 1900, "max_tokens": 1, "echo": True, "logprobs": 20}),

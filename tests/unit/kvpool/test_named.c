@@ -123,6 +123,37 @@ START_TEST(a_name_keeps_what_it_stands_for_across_restarts)
 }
 END_TEST
 
+/* Each owner in turn takes what it can get: half of what those before it left. */
+START_TEST(an_owner_of_several_leaves_as_much_as_it_holds)
+{
+    struct table t;
+    struct err e;
+    uint32_t n[3] = {0, 0, 0};
+    table_init(&t);
+    for (uint32_t k = 0; k < 3; k++) {
+        for (;; n[k]++) {
+            char owner[8], name[16];
+            snprintf(owner, sizeof(owner), "o%u", k);
+            snprintf(name, sizeof(name), "n%u", n[k]);
+            struct kv_named_prefix p = prefix_of(owner, name, 1);
+            p.shared = true;
+            if (kv_named_put(t.named, &p, NULL, &e))
+                break;
+        }
+        ck_assert_int_eq(e.status, ERR_TOO_LARGE);
+        ck_assert_str_eq(e.code, "key_prefixes_full");
+    }
+    ck_assert_uint_eq(n[0], KV_NAMED_MAX / 2);
+    ck_assert_uint_eq(n[1], KV_NAMED_MAX / 4);
+    ck_assert_uint_eq(n[2], KV_NAMED_MAX / 8);
+    struct kv_named_prefix again = prefix_of("o0", "n7", 40);
+    again.shared = true;
+    ck_assert_int_eq(kv_named_put(t.named, &again, NULL, &e), OK);
+    ck_assert(kv_named_memory(t.named) > n[0] * sizeof(again));
+    table_release(&t);
+}
+END_TEST
+
 static void count_one(void *arg, const struct kv_named_prefix *p)
 {
     uint32_t *seen = arg;
@@ -440,6 +471,7 @@ int main(void)
     Suite *s = suite_create("named");
     TCase *t = tcase_create("named");
     tcase_add_test(t, a_name_keeps_what_it_stands_for_across_restarts);
+    tcase_add_test(t, an_owner_of_several_leaves_as_much_as_it_holds);
     tcase_add_test(t, an_owner_sees_its_own_names_only_oldest_first);
     tcase_add_test(t, names_of_one_second_keep_their_order_across_restarts);
     tcase_add_test(t, two_models_on_one_folder_keep_their_names_apart);
