@@ -156,8 +156,9 @@ enum status disk_scan(struct kv_disk *d, struct err *e)
     }
     closedir(dir);
     if (list.n_refused > 0)
-        log_warn("%u files of the disk prefix cache are deleted: %s%s", list.n_refused,
-                 list.refusal.text, list.n_refused > 1 ? ", and others like it" : "");
+        log_warn(
+            "disk prefix cache: files deleted that others could have written: %u, the first: %s",
+            list.n_refused, list.refusal.text);
     if (list.n > 0)
         qsort(list.at, list.n, sizeof(*list.at), by_use);
     enter(d, &list);
