@@ -25,6 +25,20 @@ static const int settings_of[] = {SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32};
 
 static uint32_t seed;
 
+#if defined(__x86_64__)
+extern const struct kernels kernels_emulated_avx512; /* tests/emulate/ */
+#endif
+
+/* The levels of this machine, then on x86-64 with AVX2 the AVX-512 level once more, emulated. */
+static const struct kernels *tested(uint32_t i)
+{
+#if defined(__x86_64__)
+    if (i > 1 && !levels_at(i))
+        return levels_at(i - 1) ? &kernels_emulated_avx512 : NULL;
+#endif
+    return levels_at(i);
+}
+
 static uint32_t draw(void)
 {
     seed = seed * 1664525 + 1013904223;
@@ -195,15 +209,14 @@ START_TEST(products_of_every_type_equal_the_reference_and_do_not_depend_on_the_t
 {
     enum quant_type type = types[_i];
     static const uint32_t rows[] = {1, 7, 8, 9, 29, 153};
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (int s = 0; s < 3; s++) {
-            uint32_t form = levels_at(l)->form(pack_kind_of(type), settings_of[s]);
+            uint32_t form = tested(l)->form(pack_kind_of(type), settings_of[s]);
             for (int shape = 0; shape < 6; shape++) {
                 struct matrix m;
                 seed = (uint32_t)(_i * 100 + s * 10 + shape);
-                matrix_make(&m, levels_at(l)->format, type, rows[shape],
-                            odd_inputs(type, shape % 3));
-                check_matmul(levels_at(l), &m, form);
+                matrix_make(&m, tested(l)->format, type, rows[shape], odd_inputs(type, shape % 3));
+                check_matmul(tested(l), &m, form);
                 matrix_release(&m);
             }
         }
@@ -216,8 +229,8 @@ START_TEST(a_packed_row_equals_the_scalar_dequantiser)
     struct matrix m;
     float row[MAX_IN];
     seed = 7;
-    for (uint32_t l = 0; levels_at(l); l++) {
-        matrix_make(&m, levels_at(l)->format, types[_i], 13, odd_inputs(types[_i], 2));
+    for (uint32_t l = 0; tested(l); l++) {
+        matrix_make(&m, tested(l)->format, types[_i], 13, odd_inputs(types[_i], 2));
         for (uint32_t r = 0; r < 13; r++) {
             packed_row(&m.p, r, row);
             for (uint32_t i = 0; i < m.p.n_in; i++) {
@@ -271,16 +284,16 @@ START_TEST(quantised_activations_are_within_half_a_step_and_equal_on_all_levels)
     seed = (uint32_t)_i;
     for (uint32_t round = 0; round < 2000; round++) {
         draw_inputs(x, N, round);
-        for (uint32_t l = 0; levels_at(l); l++) {
-            levels_at(l)->quantise[_i](x, N, act);
+        for (uint32_t l = 0; tested(l); l++) {
+            tested(l)->quantise[_i](x, N, act);
             for (uint32_t i = 0; i < N; i++) {
-                double got = act_value(levels_at(l), (uint32_t)_i, act, i);
+                double got = act_value(tested(l), (uint32_t)_i, act, i);
                 plain[i] = l == 0 ? got : plain[i];
                 if (fabs(got - (double)x[i]) <= half_step((uint32_t)_i, x, i) + 1e-37 &&
                     (_i == ACT_I16 || got == plain[i]))
                     continue;
                 ck_abort_msg("%s form %d round %u input %u: %.9g of %.9g, plain %.9g",
-                             levels_at(l)->name, _i, round, i, got, (double)x[i], plain[i]);
+                             tested(l)->name, _i, round, i, got, (double)x[i], plain[i]);
             }
         }
     }
@@ -292,15 +305,15 @@ START_TEST(a_nan_input_makes_its_products_nan)
     struct matrix m;
     float x[96] = {0}, out[MAX_ROWS];
     uint8_t act[3 * sizeof(struct act_f32)];
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (int s = 0; s < 3; s++) {
-            uint32_t form = levels_at(l)->form(pack_kind_of(QUANT_Q4_1), settings_of[s]);
-            matrix_make(&m, levels_at(l)->format, QUANT_Q4_1, MAX_ROWS, 96);
+            uint32_t form = tested(l)->form(pack_kind_of(QUANT_Q4_1), settings_of[s]);
+            matrix_make(&m, tested(l)->format, QUANT_Q4_1, MAX_ROWS, 96);
             for (int i = 0; i < 96; i++)
                 x[i] = i == 77 ? NAN : 1;
-            levels_at(l)->quantise[form](x, 96, act);
-            levels_at(l)->matmul[form][m.p.kind](m.p.data, m.p.group_bytes, 1, 3, act, sizeof act,
-                                                 1, out, MAX_ROWS);
+            tested(l)->quantise[form](x, 96, act);
+            tested(l)->matmul[form][m.p.kind](m.p.data, m.p.group_bytes, 1, 3, act, sizeof act, 1,
+                                              out, MAX_ROWS);
             for (uint32_t r = 0; r < m.p.format->rows; r++)
                 ck_assert(isnan(out[r]));
             matrix_release(&m);
@@ -312,7 +325,7 @@ END_TEST
 START_TEST(rms_norm_equals_the_reference)
 {
     float x[133], w[133], out[134];
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (uint32_t n = 1; n <= 133; n += 11) {
             double sum = 0;
             for (uint32_t i = 0; i < n; i++) {
@@ -321,14 +334,14 @@ START_TEST(rms_norm_equals_the_reference)
                 sum += (double)x[i] * (double)x[i];
             }
             out[n] = 7;
-            levels_at(l)->rms_norm(x, w, 1e-5f, n, out);
+            tested(l)->rms_norm(x, w, 1e-5f, n, out);
             ck_assert(out[n] == 7);
             for (uint32_t i = 0; i < n; i++)
                 ck_assert_double_eq_tol((double)out[i],
                                         (double)x[i] / sqrt(sum / n + 1e-5) * (double)w[i], 1e-5);
         }
         x[3] = NAN;
-        levels_at(l)->rms_norm(x, w, 1e-5f, 64, out);
+        tested(l)->rms_norm(x, w, 1e-5f, 64, out);
         ck_assert(isnan(out[0]) && isnan(out[63]));
     }
 }
@@ -337,20 +350,20 @@ END_TEST
 START_TEST(swiglu_equals_the_reference_from_minus_200_to_200)
 {
     float gate[64], up[64], out[64];
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (int round = 0; round < 200; round++) {
             for (int i = 0; i < 64; i++) {
                 gate[i] = draw_float() * (round % 2 ? 200 : 5);
                 up[i] = draw_float();
             }
-            levels_at(l)->swiglu(gate, up, 64, out);
+            tested(l)->swiglu(gate, up, 64, out);
             for (int i = 0; i < 64; i++) {
                 double g = (double)gate[i], want = g / (1 + exp(-g)) * (double)up[i];
                 ck_assert_double_eq_tol((double)out[i], want, 1e-6 * (1 + fabs(want)));
             }
         }
         gate[5] = NAN;
-        levels_at(l)->swiglu(gate, up, 64, out);
+        tested(l)->swiglu(gate, up, 64, out);
         ck_assert(isnan(out[5]));
     }
 }
@@ -359,13 +372,13 @@ END_TEST
 START_TEST(geglu_equals_the_reference_from_minus_200_to_200)
 {
     float gate[64], up[64], out[64];
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (int round = 0; round < 200; round++) {
             for (int i = 0; i < 64; i++) {
                 gate[i] = draw_float() * (round % 2 ? 200 : 5);
                 up[i] = draw_float();
             }
-            levels_at(l)->geglu(gate, up, 64, out);
+            tested(l)->geglu(gate, up, 64, out);
             for (int i = 0; i < 64; i++) {
                 double g = (double)gate[i];
                 double y = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
@@ -376,7 +389,7 @@ START_TEST(geglu_equals_the_reference_from_minus_200_to_200)
         gate[3] = INFINITY;
         gate[5] = NAN;
         up[3] = 1;
-        levels_at(l)->geglu(gate, up, 64, out);
+        tested(l)->geglu(gate, up, 64, out);
         ck_assert(isinf(out[3]) && isnan(out[5]));
     }
 }
@@ -386,7 +399,7 @@ START_TEST(rope_rotates_pairs_and_scales_the_rest)
 {
     enum { DIM = 80 };
     float x[DIM], y[DIM], angles[DIM];
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         for (uint32_t rot = 2; rot <= DIM; rot += 6) {
             bool neox = rot % 4 == 0;
             uint32_t half = rot / 2;
@@ -396,7 +409,7 @@ START_TEST(rope_rotates_pairs_and_scales_the_rest)
             }
             for (int i = 0; i < DIM; i++)
                 x[i] = y[i] = draw_float();
-            levels_at(l)->rope(y, angles, DIM, rot, neox, 0.125f);
+            tested(l)->rope(y, angles, DIM, rot, neox, 0.125f);
             for (uint32_t i = 0; i < half; i++) {
                 uint32_t a = neox ? i : 2 * i, b = neox ? i + half : 2 * i + 1;
                 double c = (double)angles[i], s = (double)angles[half + i];
