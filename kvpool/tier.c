@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "kvpool/copier.h"
 #include "kvpool/file.h"
 
@@ -191,15 +192,28 @@ static bool size_file(int fd, uint64_t n_bytes)
     return rc == 0;
 }
 
-static enum status refuse_size(const struct kv_tier *t, struct err *e)
+static uint64_t free_on_disk(int fd)
 {
     struct statvfs fs;
-    int error = errno;
-    unsigned long long n_free =
-        fstatvfs(t->fd, &fs) == 0 ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0;
+    return fstatvfs(fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+}
+
+static enum status refuse_size(const struct kv_tier *t, uint64_t n_free, int error, struct err *e)
+{
     return err_set_field(e, ERR_IO, "kv.spill.bytes", NULL,
-                         "no room for a spill file of %llu bytes in '%s', where %llu are free: %s",
-                         (unsigned long long)t->n_file_bytes, t->o.path, n_free, strerror(error));
+                         "no room for a spill file of %s in '%s', where %s are free, of which "
+                         "kv.spill.min_free keeps %s: %s",
+                         size_shown(t->n_file_bytes).text, t->o.path, size_shown(n_free).text,
+                         size_shown(t->o.min_free_bytes).text, strerror(error));
+}
+
+/* Compares first: what takes a whole disk for a moment before it gives up takes it from everyone. */
+static enum status take_space(const struct kv_tier *t, struct err *e)
+{
+    uint64_t n_free = free_on_disk(t->fd), keep = t->o.min_free_bytes;
+    if (n_free < keep || n_free - keep < t->n_file_bytes)
+        return refuse_size(t, n_free, ENOSPC, e);
+    return size_file(t->fd, t->n_file_bytes) ? OK : refuse_size(t, n_free, errno, e);
 }
 
 static enum status open_file(struct kv_tier *t, struct err *e)
@@ -218,8 +232,9 @@ static enum status open_file(struct kv_tier *t, struct err *e)
     if (t->fd < 0)
         return err_set_field(e, ERR_IO, "kv.spill.path", NULL,
                              "cannot make a spill file in '%s': %s", t->o.path, strerror(errno));
-    if (!size_file(t->fd, t->n_file_bytes))
-        return refuse_size(t, e);
+    enum status st = take_space(t, e);
+    if (st)
+        return st;
     open_for_staging(t);
     t->bounce = t->o.store->ops->stage(t->o.store, t->n_bounce_bytes);
     return t->bounce ? OK

@@ -26,6 +26,7 @@ struct kv_tier_options {
     struct kv_store *store; /* borrows */
     const struct kv_layout *layout; /* borrows */
     const char *path; /* kv.spill.path: a folder; "" or NULL none */
+    uint64_t min_free_bytes; /* of the disk, that the spill file leaves */
     uint32_t n_file[KV_MAX_GROUPS]; /* slots of the file, 0 in all groups without a path */
     uint32_t max_jobs; /* in flight at most, RAM and file each */
     uint64_t deadline_ns; /* from push to answer; 0: none */

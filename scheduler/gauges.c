@@ -159,6 +159,7 @@ void gauges_token(struct sched *s, struct seq *q)
     s->n_step_tokens++;
     if (!q->req->first_token_ns) {
         q->req->first_token_ns = s->now_ns;
+        atomic_store_explicit(&q->req->r->progress.first_token_ns, s->now_ns, memory_order_relaxed);
         if (s->metrics) {
             count_prompt(s, q->req);
             metrics_observe(s->metrics, METRIC_TIME_TO_FIRST_TOKEN, NULL,

@@ -37,6 +37,14 @@ struct request_timing {
     uint64_t ns[N_TIMING_PARTS];
 };
 
+/* How far a request is, whatever its end: written by the engine thread, read by any. Times are clock_ns(), 0
+ * until it came to that. */
+struct request_progress {
+    atomic_uint n_computed; /* prompt tokens whose KV is there, cached ones counted */
+    atomic_uint n_output; /* tokens of all choices */
+    atomic_ullong first_scheduled_ns, first_token_ns;
+};
+
 struct request {
     atomic_uint refs;
     uint64_t id; /* process-wide, ascending */
@@ -83,6 +91,7 @@ struct request {
     /* Place in the queue as of the engine thread's last look, 1 is next; 0: not queued, or too far
      * back to be told. */
     atomic_uint queue_position;
+    struct request_progress progress;
 
     void *engine_part; /* scheduler's own; NULL for others */
 

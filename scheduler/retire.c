@@ -86,6 +86,7 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
         q->past[r->n_prompt + q->n_out] = job->token;
     q->n_out++;
     q->req->n_output++;
+    atomic_store_explicit(&q->req->r->progress.n_output, q->req->n_output, memory_order_relaxed);
     tenant_charge(s->tenants, r->tenant, 0, 0, 1);
     gauges_token(s, q);
     bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token);
@@ -128,6 +129,15 @@ static void commit_span(struct sched *s, struct seq *q, const struct batch_span 
     q->n_high = q->n_kv > q->n_high ? q->n_kv : q->n_high;
 }
 
+static void report_prompt(const struct seq *q)
+{
+    struct request *r = q->req->r;
+    uint32_t n = q->n_high < r->n_prompt ? q->n_high : r->n_prompt;
+    atomic_store_explicit(&r->progress.n_computed, n, memory_order_relaxed);
+    atomic_store_explicit(&r->progress.first_scheduled_ns, q->req->first_scheduled_ns,
+                          memory_order_relaxed);
+}
+
 static void commit_spans(struct sched *s)
 {
     for (uint32_t i = 0; i < s->batch.n_outs; i++)
@@ -139,6 +149,8 @@ static void commit_spans(struct sched *s)
         q->used_ns = s->now_ns;
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = s->step_ns;
+        if (q->choice == 0)
+            report_prompt(q);
         stopwatch_step(&q->req->watch, s->batch.step, s->step_ns, s->now_ns,
                        q->req->first_token_ns != 0);
     }

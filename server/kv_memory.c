@@ -60,6 +60,7 @@ static enum status open_tier(struct kv_memory *m, const struct settings *set, st
     struct kv_tier_options o = {.store = m->store,
                                 .layout = &m->layout,
                                 .path = set->kv_spill_path,
+                                .min_free_bytes = set->kv_spill_min_free,
                                 .max_jobs = MAX_JOBS,
                                 .deadline_ns = COPY_DEADLINE_S * NS_PER_S,
                                 .threaded = true,

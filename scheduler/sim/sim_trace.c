@@ -289,7 +289,10 @@ static void read_access(struct reader *r, struct str line)
     sim_times_add(r->t->queue, (uint64_t)(queue * (double)NS_PER_MS));
     if (first > 0)
         sim_times_add(r->t->first_token, (uint64_t)(first * (double)NS_PER_MS));
-    guess_cost(r, in, out / (n < 1 ? 1 : n), ms, queue, first);
+    double each = out / (n < 1 ? 1 : n);
+    if (each > 1 && ms > first)
+        sim_times_add(r->t->gap, (uint64_t)((ms - first) / (each - 1) * (double)NS_PER_MS));
+    guess_cost(r, in, each, ms, queue, first);
 }
 
 /* ---- cost ---- */
@@ -479,6 +482,7 @@ enum status sim_trace_read(struct sim_trace *t, struct str text, struct err *e)
     memset(t, 0, sizeof(*t));
     t->first_token = mem_zalloc(sizeof(*t->first_token));
     t->queue = mem_zalloc(sizeof(*t->queue));
+    t->gap = mem_zalloc(sizeof(*t->gap));
     struct reader r = {.t = t};
     enum status st = read_lines(&r, text, e);
     if (st == OK && t->n_requests == 0)
@@ -506,6 +510,7 @@ void sim_trace_release(struct sim_trace *t)
     mem_free(t->print);
     mem_free(t->first_token);
     mem_free(t->queue);
+    mem_free(t->gap);
     memset(t, 0, sizeof(*t));
 }
 

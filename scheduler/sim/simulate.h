@@ -48,6 +48,7 @@ struct sim_trace {
     uint64_t n_steps; /* that the cost comes from; 0: it comes from the requests' times */
     struct sim_cost cost; /* all 0: not known */
     struct sim_times *first_token, *queue; /* own; as they were measured, [1] each */
+    struct sim_times *gap; /* owns; access logs: mean time between tokens of each request */
     uint64_t n_skipped; /* lines or records that are no part of a request */
 };
 

@@ -232,10 +232,10 @@ enum status params_read(struct params *p, enum api api, const struct json *body,
                              "the body must be a JSON object, not %s", type_name(body));
     for (const struct json *v = json_first(body); v; v = json_next(v)) {
         const struct field *f = find(api, json_key(v));
-        if (!f) {
+        if (!f || (f->type == FIELD_TYPE_HARMLESS && !json_is(v, JSON_NULL)))
             note_ignored(ignored, json_key(v));
+        if (!f)
             continue;
-        }
         if (json_is(v, JSON_NULL))
             continue;
         enum status status = read_field(p, f, v, e);

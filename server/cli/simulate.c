@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,8 @@ struct simulation {
     struct run run[MAX_RUNS];
     uint32_t n_runs;
     bool json, once, help;
+    bool cost_given;
+    uint32_t n_calibrations; /* base runs that fitted the cost of a step to measured times */
     bool kv_given;
 };
 
@@ -255,12 +258,64 @@ static enum status read_args(struct simulation *m, int argc, char **argv, struct
         st = settings_set(&m->set, "kv.bytes", kv, e);
     if (!st && rate)
         st = verb_number("rate", rate, 1e-6, 1e6, &m->base.rate, e);
+    m->cost_given = cost != NULL;
     if (!st && cost)
         st = read_cost(cost, &m->base.cost, e);
     verb_args_release(&args);
     if (!st && !m->help && !path)
         st = err_set(e, ERR_INVALID, "no file is given: millrace simulate JOURNAL|ACCESS-LOG");
     return st;
+}
+
+/* ---- does the base run tell what was measured? ---- */
+
+static double ratio_of(const struct sim_times *measured, const struct sim_times *run, double part)
+{
+    double a = (double)sim_times_quantile(measured, part),
+           b = (double)sim_times_quantile(run, part);
+    return a > 0 && b > 0 ? a / b : 1;
+}
+
+static double damped(double ratio)
+{
+    double x = pow(ratio, 0.7);
+    return x < 0.25 ? 0.25 : x > 4 ? 4 : x;
+}
+
+/* An access log does not say what a step costs: a prompt's time holds the steps of all that ran beside it.
+ * The terms are scaled until a run as recorded has the measured medians. */
+static enum status calibrate(struct simulation *m, struct err *e)
+{
+    enum { MOST_ROUNDS = 16 };
+    enum status st = OK;
+    struct sim_result *r = mem_zalloc(sizeof(*r));
+    bool fits = false;
+    while (!st && !fits && m->n_calibrations < MOST_ROUNDS) {
+        st = sim_run(&m->trace, &m->base, r, e);
+        m->n_calibrations++;
+        double first = ratio_of(m->trace.first_token, &r->first_token, 0.5);
+        double gap = ratio_of(m->trace.gap, &r->gap, 0.5);
+        fits = fabs(first - 1) < 0.03 && fabs(gap - 1) < 0.03;
+        m->base.cost.row_ns *= damped(first);
+        m->base.cost.base_ns *= damped(gap);
+    }
+    mem_free(r);
+    return st;
+}
+
+/* Half to twice the measured first tokens, or within a few ms of them. */
+static bool base_fits(const struct simulation *m)
+{
+    static const double parts[] = {0.5, 0.9};
+    enum { CLOSE_MS = 10 };
+    const struct sim_times *a = m->trace.first_token, *b = &m->run[0].result->first_token;
+    for (size_t i = 0; a->n && b->n && i < sizeof(parts) / sizeof(parts[0]); i++) {
+        double x = (double)sim_times_quantile(a, parts[i]),
+               y = (double)sim_times_quantile(b, parts[i]);
+        if (fabs(x - y) > CLOSE_MS * (double)NS_PER_MS && (x > 2 * y || y > 2 * x))
+            return false;
+    }
+    return true;
 }
 
 /* ---- runs ---- */
@@ -404,6 +459,8 @@ static void print_load(const struct simulation *m)
            cost->row_ns / 1e6, cost->kv_ns / 1e3);
     if (t->n_steps)
         printf(" (of %" PRIu64 " recorded steps)", t->n_steps);
+    else if (m->n_calibrations)
+        printf(" (fitted to the measured times in %u runs)", m->n_calibrations);
     printf("\nkv       ");
     for (uint32_t g = 0; g < c->n_groups; g++)
         printf(" %u + %u RAM + %u file", c->group[g].n_frames, c->group[g].n_host,
@@ -429,6 +486,8 @@ static void print_help_line(const struct simulation *m)
 {
     const struct run *best = best_run(m);
     const struct sim_result *a = m->run[0].result, *b = best ? best->result : NULL;
+    if (!base_fits(m) && m->base.rate == 1)
+        puts("\nthe base run does not fit what was measured: take no advice from these numbers");
     if (m->once)
         return;
     if (!best) {
@@ -508,6 +567,7 @@ static void print_json(const struct simulation *m)
     add_real(&out, "step_kv_ns", m->base.cost.kv_ns);
     add_times(&out, "measured_first_token", m->trace.first_token);
     add_times(&out, "measured_queue", m->trace.queue);
+    buf_printf(&out, ",\"base_fits\":%s", base_fits(m) ? "true" : "false");
     buf_add_c(&out, ",\"runs\":[");
     for (uint32_t i = 0; i < m->n_runs; i++) {
         if (i)
@@ -529,8 +589,11 @@ static enum status simulate(struct simulation *m, struct err *e)
         st = err_set(e, ERR_INVALID, "the file tells no cost of a step: give --cost");
     if (st)
         return st;
+    if (!m->trace.n_steps && !m->cost_given && m->base.rate == 1)
+        st = calibrate(m, e);
     add_runs(m);
-    st = run_all(m, e);
+    if (!st)
+        st = run_all(m, e);
     if (!st && m->json) {
         print_json(m);
     } else if (!st) {

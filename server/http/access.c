@@ -34,28 +34,92 @@ static int status_of(const struct exchange *ex)
     return ex->queued ? ex->reply.http : CLIENT_CLOSED_REQUEST;
 }
 
-static void log_job(const struct exchange *ex, const char *path, double total_ms)
+/* What the engine thread did for a call so far, its prompts together. */
+struct progress {
+    uint64_t n_prompt, n_computed, n_output, n_choices;
+    uint64_t first_scheduled_ns, first_token_ns;
+};
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+/* The requests' own counts: a client that leaves, or a drain, ends a call before its last event. */
+static struct progress progress_of(const struct job *j)
+{
+    struct progress p = {.n_choices = (uint64_t)j->n * j->n_prompts};
+    for (uint32_t i = 0; i < j->n_prompts; i++) {
+        const struct request *r = j->prompt[i].req;
+        if (!r)
+            continue;
+        const struct request_progress *at = &r->progress;
+        p.n_prompt += r->n_prompt;
+        p.n_computed += atomic_load_explicit(&at->n_computed, memory_order_relaxed);
+        p.n_output += atomic_load_explicit(&at->n_output, memory_order_relaxed);
+        p.first_scheduled_ns =
+            earlier(p.first_scheduled_ns,
+                    atomic_load_explicit(&at->first_scheduled_ns, memory_order_relaxed));
+        p.first_token_ns = earlier(p.first_token_ns,
+                                   atomic_load_explicit(&at->first_token_ns, memory_order_relaxed));
+    }
+    return p;
+}
+
+/* Output tokens a second behind the first of each choice; 0: there are none. */
+static double decode_rate(const struct progress *p, uint64_t now_ns)
+{
+    double ms = p->first_token_ns ? ms_between(p->first_token_ns, now_ns) : 0;
+    return p->n_output > p->n_choices && ms > 0 ? (double)(p->n_output - p->n_choices) * 1e3 / ms
+                                                : 0;
+}
+
+static void log_job(const struct exchange *ex, const char *path, uint64_t now_ns)
 {
     const struct job *j = ex->job;
-    double queue_ms = j->first_scheduled_ns ? ms_between(ex->start_ns, j->first_scheduled_ns) : 0;
-    double first_ms = j->first_token_ns ? ms_between(ex->start_ns, j->first_token_ns) : 0;
+    const struct progress p = progress_of(j);
+    double queue_ms = p.first_scheduled_ns ? ms_between(ex->start_ns, p.first_scheduled_ns) : 0;
+    double first_ms = p.first_token_ns ? ms_between(ex->start_ns, p.first_token_ns) : 0;
     log_info("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f queue_ms=%.1f ttft_ms=%.1f "
-             "tokens_in=%llu tokens_out=%llu n=%u max_tokens=%u stream=%d end=%s",
+             "tokens_in=%llu tokens_out=%llu tok_s=%.1f n=%u max_tokens=%u stream=%d end=%s",
              ex->id, ex->conn->ip, ex->method_label, path, status_of(ex),
-             (unsigned long long)ex->n_sent, total_ms, queue_ms, first_ms,
-             (unsigned long long)j->n_prompt_tokens, (unsigned long long)j->n_output_tokens,
-             j->n * j->n_prompts,
+             (unsigned long long)ex->n_sent, ms_between(ex->start_ns, now_ns), queue_ms, first_ms,
+             (unsigned long long)p.n_prompt, (unsigned long long)p.n_output,
+             decode_rate(&p, now_ns), j->n * j->n_prompts,
              j->n_prompts && j->prompt[0].req ? j->prompt[0].req->max_tokens : 0, j->stream,
              ex->end           ? ex->end
              : j->error.status ? "error"
                                : "ok");
 }
 
+void access_progress(struct exchange *ex, uint64_t now_ns)
+{
+    enum { EVERY_S = 5 };
+    const struct job *j = ex->job;
+    if (!j || !j->running || now_ns < ex->progress_ns + EVERY_S * NS_PER_S)
+        return;
+    const struct progress p = progress_of(j);
+    if (!p.first_scheduled_ns || p.first_token_ns ||
+        now_ns < p.first_scheduled_ns + EVERY_S * NS_PER_S)
+        return;
+    ex->progress_ns = now_ns;
+    log_info("prompt id=%s: %llu of %llu tokens after %.0f s", ex->id,
+             (unsigned long long)p.n_computed, (unsigned long long)p.n_prompt,
+             ms_between(p.first_scheduled_ns, now_ns) / 1e3);
+}
+
+/* Probes come every few seconds for as long as the server lives. */
+static bool is_probe(const struct exchange *ex)
+{
+    return ex->route && ex->route->needs == NEEDS_NOTHING;
+}
+
 void access_done(const struct exchange *ex)
 {
     char labels[64], path[sizeof(ex->path)];
     const char *handler = ex->route ? ex->route->label : "none";
-    double total_ms = ms_between(ex->start_ns, clock_ns());
+    uint64_t now_ns = clock_ns();
+    double total_ms = ms_between(ex->start_ns, now_ns);
     snprintf(labels, sizeof(labels), "%s\x1f%d\x1f%s", ex->method_label, status_of(ex), handler);
     metrics_add(ex->srv->metrics, METRIC_HTTP_REQUESTS, labels, 1);
     metrics_observe(ex->srv->metrics, METRIC_HTTP_REQUEST_DURATION, handler, total_ms / 1e3);
@@ -63,8 +127,8 @@ void access_done(const struct exchange *ex)
         return;
     clean_path(ex->path, path, sizeof(path));
     if (ex->job)
-        log_job(ex, path, total_ms);
-    else if (ex->route && !ex->route->body && ex->reply.http < 400)
+        log_job(ex, path, now_ns);
+    else if (ex->route && !ex->route->body && (ex->reply.http < 400 || is_probe(ex)))
         log_debug("request id=%s ip=%s %s %s status=%d bytes=%llu ms=%.1f", ex->id, ex->conn->ip,
                   ex->method_label, path, status_of(ex), (unsigned long long)ex->n_sent, total_ms);
     else

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/ledger.h"
+#include "server/http/access.h"
 #include "server/exchange.h"
 #include "server/http/gate.h"
 #include "server/http/http.h"
@@ -283,6 +284,18 @@ static void expire(struct loop *l)
     }
 }
 
+/* Prompts that take long: how far they are. */
+static void look_at_prompts(struct loop *l)
+{
+    uint64_t now = loop_now_ns();
+    if (!l->srv->set->log_access || now < l->looked_ns + MAX_WAIT_MS * NS_PER_MS)
+        return;
+    l->looked_ns = now;
+    for (struct conn *c = l->conns; c; c = c->next)
+        if (c->ex)
+            access_progress(c->ex, now);
+}
+
 static int wait_ms(struct loop *l)
 {
     if (l->run_mhd || l->to_pump || l->pending)
@@ -357,6 +370,7 @@ static void turn(struct loop *l)
     take_prepared(l);
     pump_woken(l);
     expire(l);
+    look_at_prompts(l);
     if (atomic_load_explicit(&l->cutting, memory_order_acquire))
         cut(l);
     if (atomic_load_explicit(&l->draining, memory_order_acquire))

@@ -72,6 +72,7 @@ struct loop {
     bool accepting, listen_paused;
     bool were_cut, told_to_stop; /* done already */
     uint64_t kill_ns; /* while stopping: connections are cut then */
+    uint64_t looked_ns; /* when prompts that take long were last looked at */
     bool run_mhd; /* the daemon has work that its epoll does not show */
     uint32_t n_bodies; /* prepared on the loop in this turn */
     struct timer_list timers[N_TIMERS];

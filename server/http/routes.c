@@ -103,8 +103,10 @@ const struct route *route_find(enum method m, const char *path, char *path_arg, 
     for (size_t i = 0; i < N_ROUTES; i++) {
         if (!matches(&routes[i], clean, path_arg, path_arg_cap))
             continue;
-        if (routes[i].method == want)
+        if (routes[i].method == want) {
+            allow[0] = 0; /* of rows before it, with the same path */
             return &routes[i];
+        }
         allow_method(allow, routes[i].method);
     }
     if (allow[0])

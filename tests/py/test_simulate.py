@@ -202,3 +202,19 @@ def test_an_unfinished_last_line_of_an_access_log_is_ignored(recorded, tmp_path)
     done = run(str(path), "--json", "--once")
     assert done.returncode == 0 and json.loads(done.stdout)["requests"] == 5
     assert "the last line has no end" in done.stderr
+
+
+def test_an_access_log_is_fitted_to_the_measured_times(recorded):
+    """Concurrent prompts: a prompt's time holds the steps of all that ran beside it."""
+    told = simulate(str(recorded / "access.log"), "--once")
+    measured, base = told["measured_first_token"], told["runs"][0]["first_token"]
+    assert told["base_fits"] is True
+    assert 0.5 < base["p50_ns"] / measured["p50_ns"] < 2
+    assert "fitted to the measured times" in run(str(recorded / "access.log"), "--once").stdout
+
+
+def test_a_base_that_does_not_fit_is_no_advice(recorded):
+    path = str(recorded / "access.log")
+    done = run(path, "--once", "--cost", "1e9,1e7,0")
+    assert "the base run does not fit what was measured" in done.stdout
+    assert simulate(path, "--once", "--cost", "1e9,1e7,0")["base_fits"] is False

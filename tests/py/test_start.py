@@ -1,6 +1,7 @@
 """What a start refuses or warns of, by the names of the options at fault; before the model is read where it can."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -52,11 +53,23 @@ def test_a_tier_that_cannot_be_had_is_told_by_option_value_and_limit(tmp_path):
     error = refused(*SMALL, "--kv.spill.bytes", "1GiB", "--kv.spill.path", str(tmp_path / "none"))
     assert f"kv.spill.path: cannot make a spill file in '{tmp_path}/none': No such file or directory" in error
     error = refused(*SMALL, "--kv.spill.bytes", "1000TiB", "--kv.spill.path", str(tmp_path))
-    assert f"kv.spill.bytes {1000 << 40}: no room for a spill file of " in error
-    assert f"bytes in '{tmp_path}', where " in error and " are free: " in error
+    assert f"kv.spill.bytes {1000 << 40}: no room for a spill file of 360.00 TiB in '{tmp_path}', where " in error
+    assert " are free, of which kv.spill.min_free keeps 256.00 MiB: " in error
     (tmp_path / "file").write_text("")
     error = refused(*SMALL, "--prefix.disk.path", str(tmp_path / "file"))
     assert f"prefix.disk.path: cannot open the folder '{tmp_path}/file/kv/" in error
+
+
+def test_a_spill_file_is_compared_with_the_free_space_before_it_takes_any(tmp_path):
+    disk = os.statvfs(tmp_path)
+    free = disk.f_bavail * disk.f_frsize
+    error = refused(*SMALL, "--kv.spill.bytes", str(free - (64 << 20)), "--kv.spill.path", str(tmp_path))
+    shown = re.search(r"where ([\d.]+) GiB are free", error)
+    assert shown and abs(float(shown.group(1)) - free / 2**30) < 1, "the true figure, not what a full disk leaves"
+    with start_real(*SMALL, "--kv.spill.bytes", "32MiB", "--kv.spill.path", str(tmp_path), "--kv.spill.min_free", "64MiB"):
+        pass
+    error = refused(*SMALL, "--kv.spill.bytes", "32MiB", "--kv.spill.path", str(tmp_path), "--kv.spill.min_free", "900TiB")
+    assert "no room for a spill file of" in error and "kv.spill.min_free keeps 900.00 TiB" in error
 
 
 def test_an_arena_beyond_the_memory_is_warned_of():

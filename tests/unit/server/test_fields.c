@@ -38,7 +38,7 @@ static enum status read_one(const struct field *f, const char *value, struct err
     char text[256];
     snprintf(text, sizeof(text), "{\"%s\":%s}", f->name, value);
     struct reading r = read_text((enum api)f->apis[0], text);
-    ck_assert_msg(r.ignored.len == 0, "%s is in the table", f->name);
+    ck_assert_msg((r.ignored.len > 0) == (f->type == FIELD_TYPE_HARMLESS), "%s", f->name);
     *e = r.e;
     enum status status = r.status;
     release(&r);
