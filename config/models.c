@@ -26,6 +26,20 @@ const struct known_model *known_model_find(const char *name)
     return NULL;
 }
 
+static const struct known_sampling known_sampling[] = {
+#define KNOWN_SAMPLING(basename, temperature, top_p) {basename, temperature, top_p},
+#include "config/known_sampling.def"
+#undef KNOWN_SAMPLING
+};
+
+const struct known_sampling *known_sampling_find(struct str basename)
+{
+    for (size_t i = 0; i < sizeof(known_sampling) / sizeof(known_sampling[0]); i++)
+        if (str_eq_c(basename, known_sampling[i].basename))
+            return &known_sampling[i];
+    return NULL;
+}
+
 enum status model_cache_folder(struct buf *path, struct err *e)
 {
     const char *cache = getenv("XDG_CACHE_HOME");

@@ -21,6 +21,13 @@ struct known_model {
 extern const struct known_model known_models[];
 extern const size_t n_known_models;
 
+struct known_sampling {
+    const char *basename;
+    float temperature, top_p;
+};
+/* What its makers advise for a model by its general.basename; NULL when unknown. */
+const struct known_sampling *known_sampling_find(struct str basename);
+
 /* NULL when unknown. */
 const struct known_model *known_model_find(const char *name);
 /* Folder that deploy/fetch-model fills: $XDG_CACHE_HOME/millrace/models, else

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "base/siphash.h"
 #include "base/text_file.h"
+#include "config/models.h"
 #include "config/settings.h"
 #include "engine/device.h"
 #include "engine/kv_gate.h"
@@ -66,6 +68,22 @@ static uint64_t count_params(const struct gguf *g, uint64_t *n_bytes)
     return params;
 }
 
+/* Where the file says nothing of sampling, what its makers advise. */
+static void advise_sampling(struct engine *en)
+{
+    struct engine_info *info = &en->info;
+    struct str basename;
+    bool silent = isnan(info->sampling_temperature) && isnan(info->sampling_top_p);
+    if (!silent || !en->template || !gguf_string(en->gguf, "general.basename", &basename))
+        return;
+    const struct known_sampling *known = known_sampling_find(basename);
+    if (!known)
+        return;
+    info->sampling_temperature = known->temperature;
+    info->sampling_top_p = known->top_p;
+    info->sampling_advised = true;
+}
+
 static void fill_info(struct engine *en)
 {
     struct engine_info *info = &en->info;
@@ -90,6 +108,7 @@ static void fill_info(struct engine *en)
     info->sampling_top_p = h->sampling_top_p;
     info->sampling_min_p = h->sampling_min_p;
     info->sampling_top_k = h->sampling_top_k;
+    advise_sampling(en);
 }
 
 static enum status take_template(struct str source, struct chat_template **out, struct err *e)
@@ -144,13 +163,15 @@ static void log_problems(const struct buf *problems)
     }
 }
 
-/* All that comes before a weight is read. */
-static enum status bind_weights(struct engine *en, const struct settings *s, struct err *e)
+/* All that comes before a weight is read. quiet: problems that do not stop it are not logged. */
+static enum status bind_weights(struct engine *en, const struct settings *s, bool quiet,
+                                struct err *e)
 {
     struct device_info unloaded;
     struct buf problems = {0};
     enum status st = weights_bind(en->gguf, &en->h, &en->w, &problems, e);
-    log_problems(&problems);
+    if (!quiet)
+        log_problems(&problems);
     buf_release(&problems);
     return st == OK ? device_pick(s, &en->device, &unloaded, e) : st;
 }
@@ -166,7 +187,7 @@ static enum status open_all(struct engine *en, const char *path, const struct se
     if (st == OK)
         st = open_template(en, s->chat_template, e);
     if (st == OK)
-        st = bind_weights(en, s, e);
+        st = bind_weights(en, s, false, e);
     return st != OK ? st : en->device->load(s, en->gguf, &en->h, &en->w, &en->model, e);
 }
 
@@ -296,7 +317,7 @@ enum status engine_plan(const char *path, const struct settings *s, struct backe
     if (st == OK)
         st = hparams_read(en->gguf, &en->h, e);
     if (st == OK)
-        st = bind_weights(en, s, e);
+        st = bind_weights(en, s, true, e);
     if (st == OK)
         st = en->device->plan(s, &en->h, &en->w, &en->model, e);
     if (st == OK) {

@@ -30,6 +30,7 @@ struct engine_info {
     /* general.sampling.*: NaN / -1 when the file has none */
     float sampling_temperature, sampling_top_p, sampling_min_p;
     int32_t sampling_top_k;
+    bool sampling_advised; /* they are config/known_sampling.def's, not the file's */
 };
 
 /* Opens, checks and loads the model (progress to the log). template_source: NULL takes the model's.

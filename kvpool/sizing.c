@@ -3,29 +3,56 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "base/thread.h"
 #include "kvpool/tier.h"
 
-uint64_t kv_free_bytes(void)
+static uint64_t meminfo_available(void)
 {
-    uint64_t limit = thread_memory_limit(), available = UINT64_MAX, resident = 0;
+    uint64_t available = UINT64_MAX, kib;
     char line[256];
     FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof(line), f)) {
-        uint64_t kib;
+    while (f && fgets(line, sizeof(line), f))
         if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
             available = kib * 1024;
+    if (f)
+        fclose(f);
+    return available;
+}
+
+static void own_memory(uint64_t *mapped, uint64_t *resident)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%" SCNu64 " %" SCNu64, mapped, resident) == 2) {
+        *mapped *= 4096;
+        *resident *= 4096;
     }
     if (f)
         fclose(f);
-    f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%*u %" SCNu64, &resident) == 1)
-        resident *= 4096;
-    if (f)
-        fclose(f);
-    limit = limit > resident ? limit - resident : 0;
-    return limit < available ? limit : available;
+}
+
+struct kv_room kv_room_read(void)
+{
+    uint64_t mapped = 0, resident = 0, available = meminfo_available();
+    struct rlimit space;
+    own_memory(&mapped, &resident);
+    struct kv_room room = {.limit_bytes = thread_memory_limit(),
+                           .from = "of the machine or its cgroup"};
+    room.free_bytes = room.limit_bytes > resident ? room.limit_bytes - resident : 0;
+    if (available < room.free_bytes)
+        room.free_bytes = available;
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
+        uint64_t left = space.rlim_cur > mapped ? space.rlim_cur - mapped : 0;
+        if (left < room.free_bytes)
+            room = (struct kv_room){left, space.rlim_cur, "of address space, ulimit -v", true};
+    }
+    return room;
+}
+
+uint64_t kv_free_bytes(void)
+{
+    return kv_room_read().free_bytes;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

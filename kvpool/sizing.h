@@ -53,7 +53,14 @@ struct kv_plan {
  * block of each group, or when the RAM tier is more than the memory there is. */
 enum status kv_plan_make(const struct kv_plan_ask *ask, const struct kv_layout *layout,
                          struct kv_plan *out, struct err *e);
-/* Memory that can still be allocated: MemAvailable or what the cgroup's limit leaves, whichever is less. */
+/* Memory that can still be allocated: MemAvailable, or what the limit of the cgroup or of the address space
+ * leaves, whichever is least. */
+struct kv_room {
+    uint64_t free_bytes, limit_bytes;
+    const char *from; /* what limits it, behind the number */
+    bool address_space; /* mapped files count, too */
+};
+struct kv_room kv_room_read(void);
 uint64_t kv_free_bytes(void);
 
 #endif

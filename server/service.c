@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "config/metrics.h"
 #include "config/models.h"
 
@@ -87,16 +88,70 @@ static uint32_t context_of(const struct service *v)
     return info->n_ctx_train;
 }
 
+static struct backend_limits rows_of(const struct settings *set)
+{
+    return (struct backend_limits){.max_rows = (uint32_t)set->sched_max_batch_tokens,
+                                   .max_spans = (uint32_t)set->sched_max_running,
+                                   .max_outs = (uint32_t)set->sched_max_batch_tokens};
+}
+
+/* The smallest arena that kv_plan_make would take. */
+static uint64_t least_kv_bytes(const struct service *v, const struct engine_needs *needs)
+{
+    const struct kv_layout *l = &needs->layout;
+    const struct settings *set = v->set;
+    uint32_t chunk = kv_memory_ask(set, 0, 1).chunk, context = needs->info.n_ctx_train;
+    uint64_t n_bytes = 0;
+    if (set->limits_max_context > 0 && set->limits_max_context < context)
+        context = (uint32_t)set->limits_max_context;
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        n_bytes +=
+            l->group[g].block_bytes *
+            (l->group[g].window ? kv_blocks_held(l->n_slots, l->group[g].window, context, chunk)
+                                : 2);
+    return n_bytes;
+}
+
+static enum status refuse_memory(const struct device_info *d, uint64_t kv, uint64_t rest,
+                                 const struct kv_room *room, struct err *e)
+{
+    uint64_t other = d->scratch_bytes + kv + rest, sum = d->weight_bytes + other;
+    uint64_t weights = room->free_bytes > other ? room->free_bytes - other : 0;
+    return err_set_field(
+        e, ERR_NO_MEMORY, "model", NULL,
+        "the model does not fit into memory: weights %s, scratch %s, KV blocks at least %s and the "
+        "process %s are %s, and %s are free (limit: %s %s); what fits is weights of %s, or a "
+        "limit of %s",
+        size_shown(d->weight_bytes).text, size_shown(d->scratch_bytes).text, size_shown(kv).text,
+        size_shown(rest).text, size_shown(sum).text, size_shown(room->free_bytes).text,
+        size_shown(room->limit_bytes).text, room->from, size_shown(weights).text,
+        size_option(room->limit_bytes + (sum - room->free_bytes), UINT64_MAX).text);
+}
+
+/* Before a weight is read: a cgroup ends the process without a word once they are. */
+static enum status check_memory(const struct service *v, struct err *e)
+{
+    enum { PROCESS_BYTES = 32 << 20, MAPPED_BYTES = 64 << 20 /* stacks and heaps of threads */ };
+    struct engine_needs needs;
+    enum status status = engine_plan(v->path, v->set, rows_of(v->set), &needs, e);
+    if (status)
+        return status;
+    const struct kv_room room = kv_room_read();
+    uint64_t kv = least_kv_bytes(v, &needs), rest = PROCESS_BYTES;
+    if (room.address_space)
+        rest += MAPPED_BYTES + needs.info.tensor_bytes;
+    const struct device_info *d = &needs.info.device;
+    if (d->weight_bytes + d->scratch_bytes + kv + rest > room.free_bytes)
+        return refuse_memory(d, kv, rest, &room, e);
+    return OK;
+}
+
 static enum status open_sched(struct service *v, struct tenants *tenants, struct metrics *metrics,
                               struct err *e)
 {
     const struct settings *set = v->set;
-    const struct backend_limits rows = {
-        .max_rows = (uint32_t)set->sched_max_batch_tokens,
-        .max_spans = (uint32_t)set->sched_max_running,
-        .max_outs = (uint32_t)set->sched_max_batch_tokens,
-        .max_staged = v->kv.plan.max_staged,
-    };
+    struct backend_limits rows = rows_of(set);
+    rows.max_staged = v->kv.plan.max_staged;
     const struct sched_limits limits = {
         .max_running = (uint32_t)set->sched_max_running,
         .max_queued = (uint32_t)set->sched_max_queued,
@@ -141,7 +196,9 @@ static void take_facts(struct service *v)
 enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
                          struct err *e)
 {
-    enum status status = engine_open(v->path, v->set, &v->engine, e);
+    enum status status = check_memory(v, e);
+    if (!status)
+        status = engine_open(v->path, v->set, &v->engine, e);
     if (!status)
         status = kv_memory_open(&v->kv, v->engine, v->set, context_of(v), e);
     if (!status)

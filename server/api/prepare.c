@@ -346,13 +346,17 @@ static void fill_sampling(const struct service *service, enum api api, const str
                           struct sampling_params *s)
 {
     const struct engine_info *info = service->info;
+    /* Advice for a known model is for requests that say nothing of sampling: it is one whole. */
+    bool silent = !p->given[FIELD_temperature] && !p->given[FIELD_top_p] &&
+                  !p->given[FIELD_top_k] && !p->given[FIELD_min_p];
+    bool take = silent || !info->sampling_advised;
     s->temperature = (float)p->temperature;
     s->top_p = (float)p->top_p;
     s->min_p = (float)p->min_p;
     s->top_k = (int32_t)p->top_k;
-    if (!p->given[FIELD_temperature] && !isnan(info->sampling_temperature))
+    if (take && !p->given[FIELD_temperature] && !isnan(info->sampling_temperature))
         s->temperature = info->sampling_temperature;
-    if (!p->given[FIELD_top_p] && !isnan(info->sampling_top_p))
+    if (take && !p->given[FIELD_top_p] && !isnan(info->sampling_top_p))
         s->top_p = info->sampling_top_p;
     if (!p->given[FIELD_min_p] && !isnan(info->sampling_min_p))
         s->min_p = info->sampling_min_p;

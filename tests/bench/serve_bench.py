@@ -239,6 +239,15 @@ def median(rows, key):
     return statistics.median(row[key] for row in rows)
 
 
+def write_csv(options, rows):
+    with open(options.csv, "w", encoding="utf-8") as file:
+        print(f"# tests/bench/serve_bench.py peers: {pathlib.Path(options.model).name}, 64 token ids in, 64 tokens out", file=file)
+        print(f"# machine: {options.threads} cores, {platform.machine()}, cpu.isa {options.isa}", file=file)
+        print("server,streams,tok_s", file=file)
+        for (name, streams), runs in sorted(rows.items(), key=lambda item: (item[0][0] != "millrace", item[0])):
+            print(f'"{name}",{streams},{median(runs, "tok_s"):.0f}', file=file)
+
+
 def peers(options):
     makers = [millrace, xllamacpp] + ([native] if options.native else [])
     rows = {}
@@ -263,6 +272,8 @@ def peers(options):
             f"| {name} | {streams} | {median(runs, 'tok_s'):.1f} | {median(runs, 'ttft_p50'):.0f} / {median(runs, 'ttft_p99'):.0f}"
             f" | {median(runs, 'itl_p50'):.1f} / {median(runs, 'itl_p99'):.1f} |"
         )
+    if options.csv:
+        write_csv(options, rows)
     for name in sorted({name for name, _ in rows} - {"millrace"}):
         print(f"\nmillrace over {name} (ratio of medians; throughput: more is better, times: less)")
         for streams in options.streams:
@@ -420,6 +431,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--streams", type=lambda text: [int(part) for part in text.split(",")], default=list(STREAMS))
+    parser.add_argument("--csv", help="peers: write server,streams,tok_s for tests/bench/speed_svg.py")
     parser.add_argument("--native", help="a llama-server to measure as well")
     parser.add_argument("--step-ms", default="200", help="sched.step_target_ms, to set the gaps against")
     parser.add_argument("--with-peer", action="store_true", help="neighbour: measure xllamacpp too")

@@ -63,18 +63,24 @@ def test_order_is_build_model_server(quickstart):
         "cmake --preset release",
         "cmake --build --preset release",
         "fetch-model smollm2-135m",
-        "millrace serve --model smollm2-135m",
+        "millrace serve smollm2-135m",
     ]
 
 
 def test_arguments_go_to_the_server(quickstart):
-    assert quickstart("--port", "8081")[-1] == "millrace serve --model smollm2-135m --port 8081"
+    assert quickstart("--port", "8081")[-1] == "millrace serve smollm2-135m --port 8081"
 
 
 def test_only_missing_packages_are_installed(quickstart):
     calls = [call for call in quickstart(missing="libcjson-dev cmake") if call.startswith("apt-get")]
     assert len(calls) == 2 and calls[0].endswith("update")
     assert calls[1].endswith("install --no-install-recommends cmake libcjson-dev")
+
+
+def test_curl_is_installed_where_it_is_missing(quickstart):
+    """The next line of the README, and of the banner, begins with it."""
+    calls = [call for call in quickstart(missing="curl") if call.startswith("apt-get")]
+    assert calls and calls[-1].endswith("install --no-install-recommends curl")
 
 
 def test_a_user_installs_through_sudo_and_builds_without(quickstart):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import subprocess
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_tier_that_cannot_be_had_is_told_by_option_value_and_limit(tmp_path):
     assert " are free, of which kv.spill.min_free keeps 256.00 MiB: " in error
     (tmp_path / "file").write_text("")
     error = refused(*SMALL, "--prefix.disk.path", str(tmp_path / "file"))
-    assert f"prefix.disk.path: cannot open the folder '{tmp_path}/file/kv/" in error
+    assert f"prefix.disk.path: cannot open the folder '{tmp_path}/file" in error
 
 
 def test_a_spill_file_is_compared_with_the_free_space_before_it_takes_any(tmp_path):
@@ -89,3 +90,30 @@ def test_swapping_to_nothing_is_warned_of(tmp_path):
             assert (text in server.log_text()) == warned
     with start_real(*SMALL, "--sched.preempt", "swap", "--kv.spill.path", str(tmp_path), "--kv.spill.bytes", "16MiB") as server:
         assert text not in server.log_text()
+
+
+SANITISED = any(mark in open(BINARY, "rb").read() for mark in (b"__asan_init", b"__tsan_init"))  # they map terabytes
+
+
+@pytest.mark.parametrize("mib,starts", [(450, False), (560, False), (4096, True)])
+def test_a_model_that_does_not_fit_is_refused_with_sum_limit_and_what_would(mib, starts):
+    def limit():
+        if not SANITISED:
+            resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+
+    argv = [BINARY, "serve", MODEL, "--port", "0", "--log.level", "error", "--kv.bytes", "16MiB", "--limits.max_context", "512"]
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(), preexec_fn=limit
+    )
+    if starts or SANITISED:
+        assert process.stdout.readline().startswith("millrace ")
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+        return
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1 and len(error.splitlines()) == 1, error
+    told = re.search(r"weights ([\d.]+) MiB, scratch .* are ([\d.]+) MiB, and ([\d.]+) MiB are free \(limit: ([\d.]+) MiB", error)
+    weights, total, free, limited = map(float, told.groups())
+    assert weights < total and free < total and limited == mib
+    assert re.search(r"what fits is weights of [\d.]+ \w+, or a limit of \d+MiB$", error.strip())
