@@ -35,7 +35,7 @@ struct json; /* one value inside a document; borrows from it */
 
 /* Errors (ERR_INVALID): text says what and the byte offset. Refused: raw NUL bytes, invalid UTF-8,
  * depth or node count over the limit, anything but whitespace after the value, lone surrogates,
- * duplicate keys in one object. A UTF-8 BOM is skipped. */
+ * duplicate keys in one object, U+0000 in a key. A UTF-8 BOM is skipped. */
 enum status json_parse(struct str text, struct json_limits limits, struct json_doc **out,
                        struct err *e);
 void json_free(struct json_doc *doc); /* NULL is fine */

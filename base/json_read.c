@@ -303,9 +303,12 @@ static enum status read_key(struct reader *r, struct str *key)
 {
     if (r->text[r->at] != '"')
         return unexpected(r);
+    size_t begin = r->at;
     enum status st = read_string(r, key);
     if (st != OK)
         return st;
+    if (key->len && memchr(key->ptr, 0, key->len))
+        return err_set(r->e, ERR_INVALID, "invalid json: U+0000 in the name at byte %zu", begin);
     skip_space(r);
     if (r->text[r->at] != ':')
         return unexpected(r);

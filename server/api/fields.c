@@ -74,6 +74,25 @@ static enum status read_int(const struct field *f, const struct json *v, int64_t
     return OK;
 }
 
+/* Clients send the largest number they know for "no limit". Fractions are refused where doubles have them. */
+static enum status read_cut(const struct field *f, const struct json *v, int64_t *out,
+                            struct err *e)
+{
+    int64_t exact = 0;
+    if (!json_is(v, JSON_NUMBER))
+        return wrong_type(f, "an integer", v, e);
+    double x = json_double(v);
+    bool fits = json_i64(v, INT64_MIN, INT64_MAX, &exact);
+    if (!fits && x < (double)INT64_MAX && x > (double)INT64_MIN)
+        return read_int(f, v, out, e); /* a fraction */
+    if (fits ? (double)exact < f->min : x < 0)
+        return err_set_field(e, ERR_INVALID, f->name, "out_of_range",
+                             "\"%s\" must be at least %.0f, not %.*s", f->name, f->min,
+                             (int)(json_raw(v).len < 32 ? json_raw(v).len : 32), json_raw(v).ptr);
+    *out = fits && exact < (int64_t)f->max ? exact : (int64_t)f->max;
+    return OK;
+}
+
 static enum status read_num(const struct field *f, const struct json *v, double *out, struct err *e)
 {
     if (!json_is(v, JSON_NUMBER))
@@ -190,6 +209,8 @@ static enum status read_field(struct params *p, const struct field *f, const str
         return OK;
     case FIELD_TYPE_INT:
         return read_int(f, v, target, e);
+    case FIELD_TYPE_CUT:
+        return read_cut(f, v, target, e);
     case FIELD_TYPE_NUM:
         return read_num(f, v, target, e);
     case FIELD_TYPE_STR:

@@ -28,6 +28,7 @@ enum field_id {
 enum field_type {
     FIELD_TYPE_BOOL,
     FIELD_TYPE_INT,
+    FIELD_TYPE_CUT, /* an integer, of any size: max stands for larger ones */
     FIELD_TYPE_NUM,
     FIELD_TYPE_STR,
     FIELD_TYPE_SEED,

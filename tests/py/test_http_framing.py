@@ -283,3 +283,36 @@ def test_a_thousand_connections_at_once_all_get_an_answer(fake):
     assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 500
     for c in conns:
         c.close()
+
+
+@pytest.fixture(scope="module")
+def small():
+    with start_fake("--limits.max_context", "128", step_ms=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("value", ["9007199254740993", "9223372036854775807", "1e18", "1e400", "9" * 300])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "min_tokens", "top_k"])
+def test_numbers_of_any_size_are_cut_to_fit(small, field, value):
+    """R12: clients send the largest number that they know for "no limit"."""
+    fields = {"max_tokens": "8", field: value}
+    if field == "min_tokens":  # may not be above max_tokens
+        fields["max_tokens"] = value
+    text = ",".join(f'"{name}":{number}' for name, number in fields.items())
+    body = f'{{"messages":[{{"role":"user","content":"hi"}}],"ignore_eos":true,{text}}}'
+    assert small.post(PATH, body.encode()).status == 200
+
+
+@pytest.mark.parametrize("field", ["n", "best_of"])
+def test_a_bound_in_an_error_is_the_one_that_holds(fake, field):
+    for value in ["100000", "1e18", "1e400", "9223372036854775807"]:
+        reply = fake.post("/v1/completions", f'{{"prompt":"a","{field}":{value}}}'.encode())
+        assert reply.status == 400 and "limits.n" in reply.error["message"] and "from 1 to 16 " in reply.error["message"]
+    message = fake.post("/v1/completions", f'{{"prompt":"a","{field}":0}}'.encode()).error["message"]
+    assert message == f'"{field}" must be at least 1, not 0'
+
+
+@pytest.mark.parametrize("body", [b'{"messages":[],"a\\u0000":1}', b'{"mess\\u0000ages":[]}', b'{"messages":[{"role":"user","content":"a","\\u0000":1}]}'])
+def test_a_name_with_nul_is_400(fake, body):
+    reply = fake.post(PATH, body)
+    assert reply.status == 400 and "U+0000" in reply.error["message"]

@@ -108,6 +108,8 @@ static const struct refusal refused[] = {
     {S("]"), "closing bracket"},
     {S("{"), "byte"},
     {S("{\"a\"}"), "byte"},
+    {S("{\"a\\u0000\":1}"), "U+0000 in the name at byte 1"},
+    {S("[{\"b\":{\"\\u0000\":1}}]"), "U+0000 in the name"},
     {S("{\"a\":}"), "byte"},
     {S("{\"a\":1,}"), "byte"},
     {S("{\"a\" 1}"), "byte"},

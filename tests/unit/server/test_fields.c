@@ -77,6 +77,45 @@ START_TEST(null_is_the_same_as_absent_for_every_field)
 }
 END_TEST
 
+static void expect_options(const struct field *f)
+{
+    expect_taken(f, "{}");
+    expect_refused(f, "[]");
+    expect_refused(f, "{\"include_usage\":1}");
+    expect_refused(f, "{\"continuous_usage_stats\":\"true\"}");
+}
+
+/* R12: the largest number that a client knows stands for "no limit". */
+static void expect_cut(const struct field *f)
+{
+    static const char *const wrong[] = {"\"1\"", "true", "[]", "{}", "1.5", "-1e400", "-1e18"};
+    static const char *const large[] = {"9007199254740993",
+                                        "9223372036854775807",
+                                        "9223372036854775808",
+                                        "18446744073709551616",
+                                        "1e18",
+                                        "1e19",
+                                        "1e400",
+                                        "1e99999999999999999999",
+                                        "99999999999999999999999999.0"};
+    char text[64];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        expect_refused(f, wrong[i]);
+    for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++) {
+        snprintf(text, sizeof(text), "{\"%s\":%s}", f->name, large[i]);
+        struct reading r = read_text((enum api)f->apis[0], text);
+        ck_assert_msg(r.status == OK, "%s", text);
+        ck_assert_msg(*(int64_t *)((char *)&r.p + f->offset) == (int64_t)f->max, "%s", text);
+        release(&r);
+    }
+    snprintf(text, sizeof(text), "%.0f", f->min);
+    expect_taken(f, text);
+    snprintf(text, sizeof(text), "%.1f", f->max);
+    expect_taken(f, text);
+    snprintf(text, sizeof(text), "%.0f", f->min - 1);
+    expect_refused(f, text);
+}
+
 /* G077, G092: no coercion of types, no value outside its bounds, integral floats are integers. */
 START_TEST(every_field_refuses_wrong_types_and_takes_its_bounds)
 {
@@ -103,6 +142,9 @@ START_TEST(every_field_refuses_wrong_types_and_takes_its_bounds)
         snprintf(text, sizeof(text), "%.0f", f->max + 2);
         expect_refused(f, text);
         break;
+    case FIELD_TYPE_CUT:
+        expect_cut(f);
+        break;
     case FIELD_TYPE_NUM:
         for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
             if (strcmp(odd[i], "1.5") != 0)
@@ -126,10 +168,7 @@ START_TEST(every_field_refuses_wrong_types_and_takes_its_bounds)
             expect_refused(f, odd[i]);
         break;
     case FIELD_TYPE_OPTIONS:
-        expect_taken(f, "{}");
-        expect_refused(f, "[]");
-        expect_refused(f, "{\"include_usage\":1}");
-        expect_refused(f, "{\"continuous_usage_stats\":\"true\"}");
+        expect_options(f);
         break;
     case FIELD_TYPE_JSON:
     case FIELD_TYPE_HARMLESS:
