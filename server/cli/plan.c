@@ -15,6 +15,7 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "kvpool/arena.h"
+#include "server/budget.h"
 #include "server/kv_memory.h"
 #include "server/cli/verb.h"
 
@@ -270,6 +271,8 @@ static void print_fit(const struct plan *p)
                p->users_fit == MAX_USERS ? " or more" : "", p->context);
         printf(", or %u users of %u tokens\n", p->users, p->context_fits);
     }
+    print_size("  clients      ", budget_bytes(&p->set, p->memory_bytes, p->total_bytes));
+    puts("   for bodies, prompts, answers and names beside it (server.memory)");
     print_serve(p, enough);
 }
 
@@ -322,6 +325,7 @@ static void print_json(const struct plan *p)
     add_number(&out, "host_bytes", p->set.kv_host_bytes);
     add_number(&out, "spill_bytes", p->set.kv_spill_bytes);
     add_number(&out, "memory_bytes", p->memory_bytes);
+    add_number(&out, "client_bytes", budget_bytes(&p->set, p->memory_bytes, p->total_bytes));
     buf_printf(&out, ",\"fits\":%s", p->total_bytes <= p->memory_bytes ? "true" : "false");
     if (!p->set.kv_bytes) {
         add_number(&out, "users_that_fit", p->users_fit);

@@ -190,3 +190,12 @@ def test_help_names_every_verb():
     for verb in ("plan", "simulate"):
         done = run(verb, "--help")
         assert done.returncode == 0 and f"usage: millrace {verb}" in done.stdout
+
+
+def test_memory_for_clients_is_what_the_machine_leaves():
+    def clients(*options):
+        return plan("--kv.bytes", "64MiB", *options)["client_bytes"]
+
+    assert clients("--memory", "1GiB") < clients("--memory", "2GiB") < 2 << 30
+    assert clients("--memory", "2GiB", "--server.max_body", "32MiB") < clients("--memory", "2GiB")
+    assert clients("--memory", "1GiB", "--server.memory", "20MiB") == 20 << 20
