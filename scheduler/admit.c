@@ -57,11 +57,11 @@ static void start(struct sched *s, struct req *q)
     q->admitted_ns = s->now_ns;
     stopwatch_turn(&q->watch, first->kv.n_loading ? TIMING_swap : TIMING_wait, s->now_ns);
     gauges_admitted(s, q);
-    s->n_slots_held += q->r->n_choices;
-    q->next = s->active;
-    if (s->active)
-        s->active->prev = q;
-    s->active = q;
+    s->running.n_held += q->r->n_choices;
+    q->next = s->running.reqs;
+    if (s->running.reqs)
+        s->running.reqs->prev = q;
+    s->running.reqs = q;
     if (q->r->max_tokens == 0 && (first->n_tok == 0 || !computes(s, q->r))) {
         for (uint32_t i = 0; i < q->r->n_choices; i++)
             running_finish(s, &q->seq[i], FINISH_LENGTH, -1, -1);
@@ -109,7 +109,7 @@ static struct kv_need own_need(const struct sched *s, const struct req *q)
 static bool has_room(struct sched *s, const struct req *q)
 {
     struct kv_need need = room_add(kv_seq_absent(s->kv, &q->seq[0].kv), own_need(s, q));
-    if (!s->active)
+    if (!s->running.reqs)
         return true; /* it fits alone, by room_worst */
     return room_covers(s, &need, &s->horizon);
 }
@@ -137,7 +137,7 @@ static bool claim(struct sched *s, struct req *q)
 static enum look look(struct sched *s, struct req *q)
 {
     struct seq *first;
-    if (q->r->n_choices > s->limits.max_running - s->n_slots_held)
+    if (q->r->n_choices > s->limits.max_running - s->running.n_held)
         return LOOK_FULL;
     q->look_epoch = s->epoch;
     if (!q->seq)
@@ -211,19 +211,20 @@ static void tell_place(struct tenant_item *it, uint32_t place)
 void admit_all(struct sched *s)
 {
     uint32_t n_queued = tenants_n_queued(s->tenants);
-    bool changed = s->seen_epoch != s->epoch || s->seen_arrivals != s->n_arrivals;
-    bool all_move = s->n_parked == 0 && s->n_stalled == 0 && !s->tight && !s->preempts;
+    bool changed = s->seen.epoch != s->epoch || s->seen.arrivals != s->n_arrivals;
+    bool all_move = s->parked.n == 0 && s->running.n_stalled == 0 && !s->tight && !s->preempts;
     if (n_queued > 0 && changed && (all_move || PLANTED(s, SCHED_FAULT_PASSED))) {
         uint64_t n_before = s->n_tickets;
-        s->seen_epoch = s->epoch;
-        s->seen_arrivals = s->n_arrivals;
+        s->seen.epoch = s->epoch;
+        s->seen.arrivals = s->n_arrivals;
         admit_pass(s);
         n_queued = tenants_n_queued(s->tenants);
         if (s->n_tickets > n_before)
-            s->seen_epoch = 0; /* there may be more */
-        if (n_queued > 0 && !s->active && s->n_tickets == n_before && kv_jobs_open(s->kv) == 0)
+            s->seen.epoch = 0; /* there may be more */
+        if (n_queued > 0 && !s->running.reqs && s->n_tickets == n_before &&
+            kv_jobs_open(s->kv) == 0)
             refuse_stuck(s);
     }
     tenants_tell_places(s->tenants, s->now_ns, SCHED_BYPASS_SCAN, tell_place);
-    atomic_store(&s->door.n_open, n_queued ? 0 : s->limits.max_running - s->n_slots_held);
+    atomic_store(&s->door.n_open, n_queued ? 0 : s->limits.max_running - s->running.n_held);
 }

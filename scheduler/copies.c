@@ -16,9 +16,9 @@ void copies_done(struct sched *s)
     while (s->memory.tier_ops->pop(s->memory.tier, &done)) {
         kv_job_done(s->kv, &done.job, done.ok);
         if (done.ok)
-            s->n_bytes[done.job.load] += s->layout.group[done.job.group].block_bytes;
-        s->n_copies_out--;
-        s->has_lost |= !done.ok;
+            s->copies.n_bytes[done.job.load] += s->layout.group[done.job.group].block_bytes;
+        s->copies.n_out--;
+        s->copies.has_lost |= !done.ok;
         s->moved = true;
         s->epoch++;
     }
@@ -32,7 +32,7 @@ void copies_start(struct sched *s)
         return;
     while (ops->room(s->memory.tier) > 0 && kv_job_next(s->kv, &job)) {
         CHECK(ops->push(s->memory.tier, &job));
-        s->n_copies_out++;
+        s->copies.n_out++;
     }
 }
 
@@ -55,7 +55,7 @@ void staged_count(const struct sched *s, struct seq *q)
 void staged_grant(struct sched *s, struct seq *q)
 {
     staged_count(s, q);
-    q->granted = q->n_staged <= s->staged_left ? UINT32_MAX : 0;
+    q->granted = q->n_staged <= s->copies.staged_left ? UINT32_MAX : 0;
     if (q->granted > 0)
-        s->staged_left -= q->n_staged;
+        s->copies.staged_left -= q->n_staged;
 }

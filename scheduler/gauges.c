@@ -60,16 +60,16 @@ static void set_kv(struct sched *s, const struct kv_stats *st, double used, uint
     metrics_set(m, METRIC_KV_BLOCKS_RESERVED, NULL, n_promised);
     metrics_set(m, METRIC_CPU_CACHE_USAGE, NULL, n_slots ? (double)n_slots_used / n_slots : 0);
     metrics_set(m, METRIC_KV_SLOTS_USED, NULL, n_slots_used);
-    metrics_add(m, METRIC_KV_EVICTED, NULL, (double)(st->n_evicted - s->seen.n_evicted));
-    metrics_add(m, METRIC_KV_SPILLED, NULL, (double)(st->n_spilled - s->seen.n_spilled));
-    metrics_add(m, METRIC_KV_LOADED, NULL, (double)(st->n_loaded - s->seen.n_loaded));
-    metrics_add(m, METRIC_KV_COPIES_FAILED, NULL, (double)(st->n_failed - s->seen.n_failed));
+    metrics_add(m, METRIC_KV_EVICTED, NULL, (double)(st->n_evicted - s->seen.kv.n_evicted));
+    metrics_add(m, METRIC_KV_SPILLED, NULL, (double)(st->n_spilled - s->seen.kv.n_spilled));
+    metrics_add(m, METRIC_KV_LOADED, NULL, (double)(st->n_loaded - s->seen.kv.n_loaded));
+    metrics_add(m, METRIC_KV_COPIES_FAILED, NULL, (double)(st->n_failed - s->seen.kv.n_failed));
     for (uint32_t i = 0; i < 2; i++) {
         metrics_add(m, METRIC_KV_COPIED_BYTES, i ? "in" : "out",
-                    (double)(s->n_bytes[i] - s->seen_bytes[i]));
-        s->seen_bytes[i] = s->n_bytes[i];
+                    (double)(s->copies.n_bytes[i] - s->seen.bytes[i]));
+        s->seen.bytes[i] = s->copies.n_bytes[i];
     }
-    s->seen = *st;
+    s->seen.kv = *st;
 }
 
 void gauges_publish(struct sched *s)
@@ -79,16 +79,16 @@ void gauges_publish(struct sched *s)
     uint32_t n_free;
     kv_cache_stats(s->kv, &st);
     double used = usage(s, &st, &n_free);
-    publish(&d->n_running, s->n_slots_held);
+    publish(&d->n_running, s->running.n_held);
     publish(&d->blocks_free, n_free);
     atomic_store_explicit(&d->slots_allocated, st.slots_allocated, memory_order_relaxed);
     atomic_store_explicit(&d->slots_written, st.slots_written, memory_order_relaxed);
     if (!s->metrics)
         return;
-    metrics_set(s->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL, s->n_slots_held - s->n_parked);
-    metrics_set(s->metrics, METRIC_NUM_REQUESTS_SWAPPED, NULL, s->n_parked);
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_RUNNING, NULL, s->running.n_held - s->parked.n);
+    metrics_set(s->metrics, METRIC_NUM_REQUESTS_SWAPPED, NULL, s->parked.n);
     metrics_set(s->metrics, METRIC_NUM_REQUESTS_WAITING, NULL, atomic_load(&d->n_waiting));
-    metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->n_paused);
+    metrics_set(s->metrics, METRIC_SEQUENCES_PAUSED, NULL, s->step.n_paused);
     set_kv(s, &st, used, n_free);
 }
 
@@ -129,22 +129,22 @@ void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens)
 /* Gaps between tokens are mostly equal within a step: counted in runs. */
 static void flush_gaps(struct sched *s)
 {
-    if (s->metrics && s->n_gaps)
+    if (s->metrics && s->step.n_gaps)
         metrics_observe_n(s->metrics, METRIC_INTER_TOKEN_LATENCY, NULL,
-                          (double)s->gap_ns / (double)NS_PER_S, s->n_gaps);
-    s->n_gaps = 0;
+                          (double)s->step.gap_ns / (double)NS_PER_S, s->step.n_gaps);
+    s->step.n_gaps = 0;
 }
 
-void gauges_step(struct sched *s)
+void gauges_step(struct sched *s, struct step *t)
 {
     flush_gaps(s);
     if (!s->metrics)
         return;
-    metrics_add(s->metrics, METRIC_PROMPT_TOKENS_COMPUTED, NULL, s->n_prompt_new);
-    metrics_add(s->metrics, METRIC_GENERATION_TOKENS, NULL, s->n_step_tokens);
-    metrics_add(s->metrics, METRIC_RECOMPUTED_TOKENS, NULL, s->n_again);
+    metrics_add(s->metrics, METRIC_PROMPT_TOKENS_COMPUTED, NULL, t->n_prompt_new);
+    metrics_add(s->metrics, METRIC_GENERATION_TOKENS, NULL, t->n_tokens);
+    metrics_add(s->metrics, METRIC_RECOMPUTED_TOKENS, NULL, t->n_again);
     metrics_add(s->metrics, METRIC_ENGINE_STEPS, NULL, 1);
-    metrics_observe(s->metrics, METRIC_ITERATION_TOKENS, NULL, s->batch.n_rows);
+    metrics_observe(s->metrics, METRIC_ITERATION_TOKENS, NULL, t->batch.n_rows);
 }
 
 /* Once a request, when its prompt is done: what vLLM counts. */
@@ -154,9 +154,9 @@ static void count_prompt(struct sched *s, const struct req *q)
     metrics_add(s->metrics, METRIC_PROMPT_TOKENS_CACHED, NULL, q->n_cached);
 }
 
-void gauges_token(struct sched *s, struct seq *q)
+void gauges_token(struct sched *s, struct step *t, struct seq *q)
 {
-    s->n_step_tokens++;
+    t->n_tokens++;
     if (!q->req->first_token_ns) {
         q->req->first_token_ns = s->now_ns;
         atomic_store_explicit(&q->req->r->progress.first_token_ns, s->now_ns, memory_order_relaxed);
@@ -168,10 +168,10 @@ void gauges_token(struct sched *s, struct seq *q)
     }
     if (q->last_token_ns) {
         uint64_t gap = s->now_ns - q->last_token_ns;
-        if (gap != s->gap_ns)
+        if (gap != t->gap_ns)
             flush_gaps(s);
-        s->gap_ns = gap;
-        s->n_gaps++;
+        t->gap_ns = gap;
+        t->n_gaps++;
     }
     q->last_token_ns = s->now_ns;
 }

@@ -6,8 +6,8 @@
 
 void gauges_init(struct sched *s);
 void gauges_publish(struct sched *s); /* counts that other threads read; once a turn */
-void gauges_step(struct sched *s); /* after a step */
-void gauges_token(struct sched *s, struct seq *q);
+void gauges_step(struct sched *s, struct step *t); /* after a step */
+void gauges_token(struct sched *s, struct step *t, struct seq *q);
 void gauges_end(struct sched *s, const struct req *q, const struct err *e);
 void gauges_preempted(struct sched *s, enum preempt_how how);
 void gauges_admitted(struct sched *s, const struct req *q);

@@ -46,23 +46,23 @@ static bool ample(struct sched *s)
 {
     struct kv_need most = {{0}}, none = {{0}};
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
-        most.n[g] = 2 * s->n_running + s->limits.max_batch_tokens / s->layout.n_slots + 1;
-    if (s->n_parked > 0 || !room_covers(s, &most, &none))
+        most.n[g] = 2 * s->running.n + s->limits.max_batch_tokens / s->layout.n_slots + 1;
+    if (s->parked.n > 0 || !room_covers(s, &most, &none))
         return false;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        if (s->running[i]->n_staged > 0)
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        if (s->running.seq[i]->n_staged > 0)
             return false;
-        s->running[i]->granted = kv_seq_resident(&s->running[i]->kv) ? UINT32_MAX : 0;
+        s->running.seq[i]->granted = kv_seq_resident(&s->running.seq[i]->kv) ? UINT32_MAX : 0;
     }
     s->next_need = most;
-    s->n_stalled = 0;
-    s->staged_left = s->be->limits.max_staged;
+    s->running.n_stalled = 0;
+    s->copies.staged_left = s->be->limits.max_staged;
     return true;
 }
 
 static bool oldest_is_parked(const struct sched *s)
 {
-    return s->n_parked > 0 && (s->n_running == 0 || seq_older(s->parked[0], s->running[0]));
+    return s->parked.n > 0 && (s->running.n == 0 || seq_older(s->parked.seq[0], s->running.seq[0]));
 }
 
 /* What the oldest of all takes when it is parked: it comes back whatever others lack. */
@@ -71,7 +71,7 @@ static struct kv_need oldest_need(const struct sched *s)
     struct kv_need need = {{0}};
     if (!oldest_is_parked(s))
         return need;
-    const struct seq *q = s->parked[0];
+    const struct seq *q = s->parked.seq[0];
     need =
         room_add(kv_seq_absent_paged(s->kv, &q->kv, park_paged(s, q)), room_growth(s, q, q->n_tok));
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
@@ -109,38 +109,38 @@ static bool grant(struct sched *s, struct kv_need *want)
     struct kv_need sum = oldest_need(s), none = {{0}};
     bool all = room_covers(s, &sum, &none);
     *want = sum;
-    s->n_stalled = 0;
-    s->staged_left = s->be->limits.max_staged;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        struct seq *q = s->running[i];
+    s->running.n_stalled = 0;
+    s->copies.staged_left = s->be->limits.max_staged;
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        struct seq *q = s->running.seq[i];
         q->granted = 0;
-        if (!kv_seq_resident(&q->kv) || q->n_staged > s->staged_left)
+        if (!kv_seq_resident(&q->kv) || q->n_staged > s->copies.staged_left)
             continue;
         uint32_t n_rows = next_rows(s, q, &left);
         struct kv_need need = rows_need(s, q, n_rows);
         *want = room_add(*want, need);
         /* What an older one waits for is not for a younger one to take. */
-        bool covered = s->n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
+        bool covered = s->running.n_stalled > 0 ? is_none(&need) : room_covers(s, &sum, &need);
         if (covered)
             sum = room_add(sum, need);
         else
-            s->n_stalled++;
+            s->running.n_stalled++;
         q->granted = covered ? UINT32_MAX : promised_rows(s, q, n_rows);
         if (q->granted > 0)
-            s->staged_left -= q->n_staged;
+            s->copies.staged_left -= q->n_staged;
     }
     s->next_need = *want;
-    return all && s->n_stalled == 0;
+    return all && s->running.n_stalled == 0;
 }
 
 /* Frames that will be free when the copies of parked sequences are done. */
 static bool comes_free(const struct sched *s, const struct kv_need *want)
 {
     struct kv_need coming = {{0}};
-    if (s->n_copies_out == 0 && kv_jobs_open(s->kv) == 0)
+    if (s->copies.n_out == 0 && kv_jobs_open(s->kv) == 0)
         return false;
-    for (uint32_t i = 0; i < s->n_parked; i++)
-        coming = room_add(coming, kv_seq_private(s->kv, &s->parked[i]->kv));
+    for (uint32_t i = 0; i < s->parked.n; i++)
+        coming = room_add(coming, kv_seq_private(s->kv, &s->parked.seq[i]->kv));
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         if (want->n[g] > (uint64_t)kv_room(s->kv, g) + coming.n[g])
             return false;
@@ -186,8 +186,8 @@ static struct seq *pick_victim(const struct sched *s)
 {
     struct seq *best = NULL;
     struct victim best_is = {0};
-    for (uint32_t i = oldest_is_parked(s) ? 0 : 1; i < s->n_running; i++) {
-        struct seq *q = s->running[i];
+    for (uint32_t i = oldest_is_parked(s) ? 0 : 1; i < s->running.n; i++) {
+        struct seq *q = s->running.seq[i];
         if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
         struct victim is = victim_of(s, q);
@@ -218,8 +218,8 @@ static bool page_out(struct sched *s, struct seq *q, const struct kv_need *want)
 
 static bool drop_youngest_parked(struct sched *s)
 {
-    for (uint32_t i = s->n_parked; i > (oldest_is_parked(s) ? 1u : 0u); i--) {
-        struct seq *q = s->parked[i - 1];
+    for (uint32_t i = s->parked.n; i > (oldest_is_parked(s) ? 1u : 0u); i--) {
+        struct seq *q = s->parked.seq[i - 1];
         if (park_blocks(q) == 0)
             continue;
         park_drop(s, q);
@@ -240,7 +240,9 @@ static void end_stuck(struct sched *s, struct seq *q)
 /* The oldest has no room although all others are parked. False: it waits for copies. */
 static bool unstick(struct sched *s, const struct kv_need *want)
 {
-    struct seq *q = oldest_is_parked(s) ? s->parked[0] : s->n_running ? s->running[0] : NULL;
+    struct seq *q = oldest_is_parked(s) ? s->parked.seq[0]
+                    : s->running.n      ? s->running.seq[0]
+                                        : NULL;
     if (!q || q->granted || (q->state == SEQ_LIVE && !kv_seq_resident(&q->kv)))
         return false;
     if (q->state == SEQ_LIVE && page_out(s, q, want))
@@ -248,8 +250,8 @@ static bool unstick(struct sched *s, const struct kv_need *want)
     if (kv_jobs_open(s->kv) > 0 || s->disk.n_fetching > 0)
         return false;
     struct seq *last = NULL;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        struct seq *other = s->running[i];
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        struct seq *other = s->running.seq[i];
         if (other == q || !other->req->reserves)
             continue;
         if (other->granted > 0)
@@ -288,13 +290,13 @@ static void make_room(struct sched *s)
 static void spill_ahead(struct sched *s)
 {
     uint32_t room = kv_room(s->kv, 0), left = SCHED_SPILL_TURN;
-    uint32_t low = s->n_frames[0] / 8 + s->n_running;
+    uint32_t low = s->n_frames[0] / 8 + s->running.n;
     if (!s->memory.tier_ops || s->limits.preempt == SCHED_PREEMPT_RECOMPUTE || room >= low ||
         kv_jobs_open(s->kv) >= s->memory.max_jobs)
         return;
     uint32_t clean = 0; /* blocks of those looked at: parking them would give as many frames */
-    for (uint32_t i = s->n_running; i > 0 && left > 0 && clean < 2 * low; i--) {
-        struct seq *q = s->running[i - 1];
+    for (uint32_t i = s->running.n; i > 0 && left > 0 && clean < 2 * low; i--) {
+        struct seq *q = s->running.seq[i - 1];
         if (q->req->reserves || !kv_seq_resident(&q->kv))
             continue;
         left -= copies_spill(s, q, left);
@@ -306,14 +308,14 @@ static void spill_ahead(struct sched *s)
  * that were to come free. */
 static void drop_lost(struct sched *s)
 {
-    s->has_lost = false;
-    for (uint32_t i = s->n_parked; i > 0; i--) {
-        if (kv_seq_dirty(s->kv, &s->parked[i - 1]->kv) > 0)
-            park_drop(s, s->parked[i - 1]);
+    s->copies.has_lost = false;
+    for (uint32_t i = s->parked.n; i > 0; i--) {
+        if (kv_seq_dirty(s->kv, &s->parked.seq[i - 1]->kv) > 0)
+            park_drop(s, s->parked.seq[i - 1]);
     }
-    for (uint32_t i = s->n_running; i > 0; i--) {
-        if (s->running[i - 1]->kv.lost)
-            park_seq(s, s->running[i - 1]);
+    for (uint32_t i = s->running.n; i > 0; i--) {
+        if (s->running.seq[i - 1]->kv.lost)
+            park_seq(s, s->running.seq[i - 1]);
     }
 }
 
@@ -322,16 +324,16 @@ static void watch_room(struct sched *s)
 {
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         uint32_t room = kv_room(s->kv, g);
-        if (room > s->last_room[g])
+        if (room > s->seen.room[g])
             s->epoch++;
-        s->last_room[g] = room;
+        s->seen.room[g] = room;
     }
 }
 
 static void loosen(struct sched *s)
 {
     struct kv_need high = room_watermark(s, true), none = {{0}};
-    if (!s->tight || s->n_parked > 0 || (s->n_running > 0 && !room_covers(s, &high, &none)))
+    if (!s->tight || s->parked.n > 0 || (s->running.n > 0 && !room_covers(s, &high, &none)))
         return;
     s->tight = false;
     s->epoch++;
@@ -340,7 +342,7 @@ static void loosen(struct sched *s)
 void memory_turn(struct sched *s)
 {
     s->preempts = false;
-    if (s->has_lost)
+    if (s->copies.has_lost)
         drop_lost(s);
     watch_room(s);
     if (!ample(s))

@@ -101,24 +101,25 @@ void note_idle(struct sched *s)
     s->noted_ns = 0;
 }
 
-void note_step(struct sched *s)
+void note_step(struct sched *s, const struct step *t)
 {
     uint64_t last_ns = s->noted_ns;
     s->noted_ns = s->now_ns;
-    struct journal_record *n = journal_put(&s->journal, JOURNAL_STEP, s->step_ns);
+    struct journal_record *n = journal_put(&s->journal, JOURNAL_STEP, t->begin_ns);
     if (!n)
         return;
-    n->u.step.took_ns = s->now_ns - s->step_ns;
-    n->u.step.kv_read = s->kv_read;
-    n->u.step.between_ns = last_ns ? s->step_ns - last_ns : 0;
-    n->u.step.n_rows = s->batch.n_rows;
-    n->u.step.n_spans = s->batch.n_spans;
-    n->u.step.n_outs = s->batch.n_outs;
-    n->u.step.n_prompt_rows = s->n_prompt_rows;
-    n->u.step.n_preempted = short_of((uint32_t)(s->n_preempted[0] + s->n_preempted[1] - s->noted));
-    s->noted = s->n_preempted[0] + s->n_preempted[1];
+    n->u.step.took_ns = s->now_ns - t->begin_ns;
+    n->u.step.kv_read = t->kv_read;
+    n->u.step.between_ns = last_ns ? t->begin_ns - last_ns : 0;
+    n->u.step.n_rows = t->batch.n_rows;
+    n->u.step.n_spans = t->batch.n_spans;
+    n->u.step.n_outs = t->batch.n_outs;
+    n->u.step.n_prompt_rows = t->n_prompt_rows;
+    n->u.step.n_preempted =
+        short_of((uint32_t)(s->n_preempted[0] + s->n_preempted[1] - s->seen.n_preempted));
+    s->seen.n_preempted = s->n_preempted[0] + s->n_preempted[1];
     n->u.step.n_queued = short_of(tenants_n_queued(s->tenants));
-    n->u.step.n_running = short_of(s->n_slots_held);
+    n->u.step.n_running = short_of(s->running.n_held);
 }
 
 static uint32_t ps_of(double ns)

@@ -75,7 +75,7 @@ static void leave_running(struct sched *s, struct seq *q)
     q->look_epoch = 0;
     s->epoch++;
     s->moved = true;
-    s->has_ended = true; /* running_compact takes it out */
+    s->running.has_ended = true; /* running_compact takes it out */
     parked_insert(s, q);
 }
 
@@ -152,9 +152,9 @@ static bool comes_back(struct sched *s, struct seq *q, bool oldest)
 
 void park_resume(struct sched *s)
 {
-    while (s->n_parked > 0) {
-        struct seq *q = s->parked[0];
-        bool oldest = s->n_running == 0 || seq_older(q, s->running[0]);
+    while (s->parked.n > 0) {
+        struct seq *q = s->parked.seq[0];
+        bool oldest = s->running.n == 0 || seq_older(q, s->running.seq[0]);
         if (q->look_epoch == s->epoch || (s->preempts && !oldest))
             return;
         bool held = park_blocks(q) > 0;

@@ -7,20 +7,20 @@
 
 void parked_insert(struct sched *s, struct seq *q)
 {
-    CHECK(s->n_parked < s->limits.max_running);
-    uint32_t i = s->n_parked++;
-    for (; i > 0 && seq_older(q, s->parked[i - 1]); i--)
-        s->parked[i] = s->parked[i - 1];
-    s->parked[i] = q;
+    CHECK(s->parked.n < s->limits.max_running);
+    uint32_t i = s->parked.n++;
+    for (; i > 0 && seq_older(q, s->parked.seq[i - 1]); i--)
+        s->parked.seq[i] = s->parked.seq[i - 1];
+    s->parked.seq[i] = q;
     q->state = SEQ_PARKED;
 }
 
 void parked_remove(struct sched *s, struct seq *q)
 {
     uint32_t i = 0;
-    while (i < s->n_parked && s->parked[i] != q)
+    while (i < s->parked.n && s->parked.seq[i] != q)
         i++;
-    CHECK(i < s->n_parked);
-    s->n_parked--;
-    memmove(s->parked + i, s->parked + i + 1, (s->n_parked - i) * sizeof(*s->parked));
+    CHECK(i < s->parked.n);
+    s->parked.n--;
+    memmove(s->parked.seq + i, s->parked.seq + i + 1, (s->parked.n - i) * sizeof(*s->parked.seq));
 }

@@ -25,10 +25,10 @@ struct budget {
 };
 
 /* May this sequence's consumer take `n_bytes` more in this step, the end's records kept free? */
-static bool ring_takes(struct sched *s, struct req *q, uint32_t n_bytes)
+static bool ring_takes(struct step *t, struct req *q, uint32_t n_bytes)
 {
-    if (q->ring_step != s->batch.step) {
-        q->ring_step = s->batch.step;
+    if (q->ring_step != t->batch.step) {
+        q->ring_step = t->batch.step;
         q->ring_planned = 0;
     }
     if (q->ring_planned + n_bytes + q->end_bytes > byte_ring_room(&q->r->ring))
@@ -37,13 +37,14 @@ static bool ring_takes(struct sched *s, struct req *q, uint32_t n_bytes)
     return true;
 }
 
-static void add_out(struct sched *s, struct seq *q, uint32_t row, uint32_t n_history, int32_t given)
+static void add_out(struct sched *s, struct step *t, struct seq *q, uint32_t row,
+                    uint32_t n_history, int32_t given)
 {
     const struct request *r = q->req->r;
-    struct batch *b = &s->batch;
+    struct batch *b = &t->batch;
     CHECK(b->n_outs < s->max_outs);
     struct batch_out *o = &b->out[b->n_outs];
-    s->out_seq[b->n_outs++] = q;
+    t->out_seq[b->n_outs++] = q;
     o->row = row;
     o->logits = NULL;
     o->job.params = &r->sampling;
@@ -64,12 +65,12 @@ static bool scores(const struct seq *q)
 }
 
 /* Puts n_rows rows of q into the step and gives them their slots. False: no frame for them. */
-static bool add_span(struct sched *s, struct seq *q, uint32_t n_rows)
+static bool add_span(struct sched *s, struct step *t, struct seq *q, uint32_t n_rows)
 {
-    struct batch *b = &s->batch;
+    struct batch *b = &t->batch;
     const struct request *r = q->req->r;
     DCHECK(n_rows >= 1 && q->n_kv + n_rows <= q->n_tok && b->n_rows + n_rows <= b->cap_rows);
-    if (!kv_seq_grow(s->kv, &q->kv, n_rows, s->copy, &s->n_copies))
+    if (!kv_seq_grow(s->kv, &q->kv, n_rows, t->copy, &t->n_copies))
         return false;
     struct batch_span *span = &b->span[b->n_spans];
     *span = (struct batch_span){.row0 = b->n_rows,
@@ -79,16 +80,16 @@ static bool add_span(struct sched *s, struct seq *q, uint32_t n_rows)
                                 .finite = true};
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
         span->table[g] = q->kv.t[g].phys;
-    s->span_seq[b->n_spans++] = q;
+    t->span_seq[b->n_spans++] = q;
     memcpy(b->token + b->n_rows, q->tokens + q->n_kv, n_rows * sizeof(int32_t));
     for (uint32_t i = 0; scores(q) && i < n_rows && q->n_kv + i + 1 < r->n_prompt; i++) {
         uint32_t at = q->n_kv + i + 1;
         if (at > q->req->n_scored)
-            add_out(s, q, b->n_rows + i, at, q->tokens[at]);
+            add_out(s, t, q, b->n_rows + i, at, q->tokens[at]);
     }
     if (q->n_kv + n_rows == q->n_tok && seq_samples(q))
-        add_out(s, q, b->n_rows + n_rows - 1, q->n_tok, -1);
-    s->kv_read += cost_kv_read(q->n_kv, n_rows);
+        add_out(s, t, q, b->n_rows + n_rows - 1, q->n_tok, -1);
+    t->kv_read += cost_kv_read(q->n_kv, n_rows);
     b->n_rows += n_rows;
     q->n_fly = n_rows;
     return true;
@@ -100,33 +101,33 @@ static bool takes_part(const struct seq *q)
     return q->granted > 0 && kv_seq_resident(&q->kv);
 }
 
-static void plan_decodes(struct sched *s, struct budget *left)
+static void plan_decodes(struct sched *s, struct step *t, struct budget *left)
 {
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        struct seq *q = s->running[i];
-        if (i + 2 < s->n_running) {
-            __builtin_prefetch(s->running[i + 2]->kv.t[0].phys);
-            __builtin_prefetch((const char *)&s->running[i + 2]->req->r->ring.tail);
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        struct seq *q = s->running.seq[i];
+        if (i + 2 < s->running.n) {
+            __builtin_prefetch(s->running.seq[i + 2]->kv.t[0].phys);
+            __builtin_prefetch((const char *)&s->running.seq[i + 2]->req->r->ring.tail);
         }
         if (!seq_decodes(q))
             continue;
-        s->n_decodes++;
+        t->n_decodes++;
         if (!takes_part(q))
             continue; /* and leaves the ring to the other choices of its request */
-        q->paused = !ring_takes(s, q->req, q->req->token_bytes);
-        s->n_paused += q->paused;
-        if (q->paused || !add_span(s, q, 1))
+        q->paused = !ring_takes(t, q->req, q->req->token_bytes);
+        t->n_paused += q->paused;
+        if (q->paused || !add_span(s, t, q, 1))
             continue;
-        s->n_prompt_rows += q->n_out == 0;
-        s->n_prompt_new += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
+        t->n_prompt_rows += q->n_out == 0;
+        t->n_prompt_new += q->n_out == 0 && q->choice == 0; /* a fork's last prompt token */
         left->n_rows--;
         left->n_outs--;
     }
-    left->ns -= cost_step_ns(&s->cost, s->batch.n_rows, s->kv_read);
+    left->ns -= cost_step_ns(&s->cost, t->batch.n_rows, t->kv_read);
 }
 
 /* Rows that the consumer's ring and the outputs allow for a prompt whose every row is reported. */
-static uint32_t scored_rows(struct sched *s, struct seq *q, uint32_t n_rows, uint32_t n_outs)
+static uint32_t scored_rows(struct step *t, struct seq *q, uint32_t n_rows, uint32_t n_outs)
 {
     const struct req *req = q->req;
     uint32_t n_known = req->n_scored > q->n_kv ? req->n_scored - q->n_kv : 0; /* computed again */
@@ -138,12 +139,13 @@ static uint32_t scored_rows(struct sched *s, struct seq *q, uint32_t n_rows, uin
     if (n_outs < most)
         most = n_outs;
     n_rows = n_rows < most ? n_rows : most;
-    if (n_rows == 0 || !ring_takes(s, q->req, n_rows * req->prompt_bytes))
+    if (n_rows == 0 || !ring_takes(t, q->req, n_rows * req->prompt_bytes))
         return n_known;
     return n_known + n_rows;
 }
 
-static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *left)
+static uint32_t chunk_rows(struct sched *s, struct step *t, struct seq *q,
+                           const struct budget *left)
 {
     uint32_t n = q->n_tok - q->n_kv;
     uint32_t most = left->n_rows < s->limits.chunk_max ? left->n_rows : s->limits.chunk_max;
@@ -157,69 +159,69 @@ static uint32_t chunk_rows(struct sched *s, struct seq *q, const struct budget *
     n = n < most ? n : most;
     bool granted = n > 0;
     if (n > 0 && scores(q))
-        n = scored_rows(s, q, n, left->n_outs);
+        n = scored_rows(t, q, n, left->n_outs);
     /* The last row samples: it needs an output and room for its event, else it waits. */
     if (n > 0 && q->n_kv + n == q->n_tok && seq_samples(q) &&
-        (left->n_outs < 1 || !ring_takes(s, q->req, q->req->token_bytes)))
+        (left->n_outs < 1 || !ring_takes(t, q->req, q->req->token_bytes)))
         n--;
     q->paused = granted && n == 0;
-    s->n_paused += q->paused;
+    t->n_paused += q->paused;
     return n;
 }
 
 /* What of these rows is new. */
-static void count_rows(struct sched *s, const struct seq *q, uint32_t n)
+static void count_rows(struct step *t, const struct seq *q, uint32_t n)
 {
     uint32_t end = q->n_kv + n, again = q->n_high > q->n_kv ? q->n_high - q->n_kv : 0;
     uint32_t first = q->n_kv + again, n_prompt = q->req->r->n_prompt;
-    s->n_prompt_rows += n;
-    s->n_again += again < n ? again : n;
+    t->n_prompt_rows += n;
+    t->n_again += again < n ? again : n;
     end = end < n_prompt ? end : n_prompt;
     if (end > first && q->choice == 0)
-        s->n_prompt_new += end - first;
+        t->n_prompt_new += end - first;
 }
 
 /* Its next rows, if any. */
-static void plan_prefill(struct sched *s, struct seq *q, struct budget *left)
+static void plan_prefill(struct sched *s, struct step *t, struct seq *q, struct budget *left)
 {
-    uint32_t n = chunk_rows(s, q, left);
-    uint32_t outs_before = s->batch.n_outs;
-    if (n == 0 || !add_span(s, q, n))
+    uint32_t n = chunk_rows(s, t, q, left);
+    uint32_t outs_before = t->batch.n_outs;
+    if (n == 0 || !add_span(s, t, q, n))
         return;
     left->ns -= s->cost.row_ns * n + s->cost.kv_ns * (double)cost_kv_read(q->n_kv, n);
     left->n_rows -= n;
-    count_rows(s, q, n);
-    left->n_outs -= s->batch.n_outs - outs_before;
+    count_rows(t, q, n);
+    left->n_outs -= t->batch.n_outs - outs_before;
     left->prefills = true;
 }
 
 /* It has rows to compute, and its turn in this step is yet to come. */
-static bool may_prefill(const struct sched *s, const struct seq *q)
+static bool may_prefill(const struct step *t, const struct seq *q)
 {
-    return q->pass != s->batch.step && !seq_decodes(q) && q->n_fly == 0 && takes_part(q);
+    return q->pass != t->batch.step && !seq_decodes(q) && q->n_fly == 0 && takes_part(q);
 }
 
 /* The oldest prompt, if others' have kept it from its rows for too long. */
-static struct seq *overdue_prefill(const struct sched *s)
+static struct seq *overdue_prefill(const struct sched *s, const struct step *t)
 {
     uint32_t i = 0;
-    while (i < s->n_running && !may_prefill(s, s->running[i]))
+    while (i < s->running.n && !may_prefill(t, s->running.seq[i]))
         i++;
-    if (i == s->n_running || PLANTED(s, SCHED_FAULT_SERVED))
+    if (i == s->running.n || PLANTED(s, SCHED_FAULT_SERVED))
         return NULL;
-    struct seq *q = s->running[i];
+    struct seq *q = s->running.seq[i];
     uint64_t since = q->step > q->since_step ? q->step : q->since_step;
-    return s->batch.step - since > SCHED_STILL_STEPS ? q : NULL;
+    return t->batch.step - since > SCHED_STILL_STEPS ? q : NULL;
 }
 
 /* The sequence whose prompt is next: of the tenant that was served least, the oldest. */
-static struct seq *next_prefill(const struct sched *s)
+static struct seq *next_prefill(const struct sched *s, const struct step *t)
 {
     struct seq *best = NULL;
     uint64_t least = 0;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        struct seq *q = s->running[i];
-        if (!may_prefill(s, q))
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        struct seq *q = s->running.seq[i];
+        if (!may_prefill(t, q))
             continue;
         uint64_t served = tenant_counter(s->tenants, q->req->r->tenant);
         if (!best || served < least) {
@@ -230,33 +232,33 @@ static struct seq *next_prefill(const struct sched *s)
     return best;
 }
 
-static void plan_prefills(struct sched *s, struct budget *left)
+static void plan_prefills(struct sched *s, struct step *t, struct budget *left)
 {
-    if (s->n_decodes == s->n_running)
+    if (t->n_decodes == s->running.n)
         return;
-    for (struct seq *q = overdue_prefill(s); left->n_rows > 0; q = NULL) {
+    for (struct seq *q = overdue_prefill(s, t); left->n_rows > 0; q = NULL) {
         if (!q)
-            q = next_prefill(s);
+            q = next_prefill(s, t);
         if (!q)
             return;
-        q->pass = s->batch.step;
-        plan_prefill(s, q, left);
+        q->pass = t->batch.step;
+        plan_prefill(s, t, q, left);
     }
 }
 
-void plan_step(struct sched *s)
+void plan_step(struct sched *s, struct step *t)
 {
-    batch_clear(&s->batch);
-    s->batch.step++;
-    s->n_copies = 0;
-    s->n_paused = s->n_decodes = 0;
-    s->kv_read = 0;
-    s->n_prompt_rows = s->n_prompt_new = s->n_again = 0;
+    batch_clear(&t->batch);
+    t->batch.step = ++s->n_planned;
+    t->n_copies = 0;
+    t->n_paused = t->n_decodes = 0;
+    t->kv_read = 0;
+    t->n_prompt_rows = t->n_prompt_new = t->n_again = 0;
     struct budget left = {.n_rows = s->limits.max_batch_tokens,
                           .n_outs = s->max_outs,
                           .ns = cost_budget_ns(&s->cost),
-                          .unlimited = s->n_running == 1 && s->n_parked == 0 &&
+                          .unlimited = s->running.n == 1 && s->parked.n == 0 &&
                                        tenants_n_queued(s->tenants) == 0};
-    plan_decodes(s, &left);
-    plan_prefills(s, &left);
+    plan_decodes(s, t, &left);
+    plan_prefills(s, t, &left);
 }

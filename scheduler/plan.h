@@ -5,6 +5,6 @@
 #include "scheduler/sched.h"
 
 /* Fills batch, span_seq, out_seq and copy from the running sequences. No clock, no allocation. */
-void plan_step(struct sched *s);
+void plan_step(struct sched *s, struct step *t);
 
 #endif

@@ -78,7 +78,8 @@ static void refuse_kv(struct sched *s, struct seq *q, const struct batch_span *s
     req_end(s, q->req, &e);
 }
 
-static void retire_token(struct sched *s, struct seq *q, const struct sample_job *job)
+static void retire_token(struct sched *s, struct step *t, struct seq *q,
+                         const struct sample_job *job)
 {
     const struct request *r = q->req->r;
     q->tokens[q->n_tok++] = job->token;
@@ -88,7 +89,7 @@ static void retire_token(struct sched *s, struct seq *q, const struct sample_job
     q->req->n_output++;
     atomic_store_explicit(&q->req->r->progress.n_output, q->req->n_output, memory_order_relaxed);
     tenant_charge(s->tenants, r->tenant, 0, 0, 1);
-    gauges_token(s, q);
+    gauges_token(s, t, q);
     bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token);
     bool last = stops || q->n_out == r->max_tokens;
     struct cut cut = text_of(s, q, job->token, stops && !r->include_stop, last);
@@ -116,7 +117,7 @@ static void commit_span(struct sched *s, struct seq *q, const struct batch_span 
 {
     if (span->lost) {
         kv_seq_undo(s->kv, &q->kv);
-        q->kv.lost = s->has_lost = true;
+        q->kv.lost = s->copies.has_lost = true;
         q->n_fly = 0;
         return;
     }
@@ -138,28 +139,28 @@ static void report_prompt(const struct seq *q)
                           memory_order_relaxed);
 }
 
-static void commit_spans(struct sched *s)
+static void commit_spans(struct sched *s, struct step *t)
 {
-    for (uint32_t i = 0; i < s->batch.n_outs; i++)
-        s->out_seq[i]->nan |= s->batch.out[i].job.token == SAMPLE_BAD_LOGITS;
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        struct seq *q = s->span_seq[i];
-        commit_span(s, q, &s->batch.span[i]);
-        q->step = s->batch.step;
+    for (uint32_t i = 0; i < t->batch.n_outs; i++)
+        t->out_seq[i]->nan |= t->batch.out[i].job.token == SAMPLE_BAD_LOGITS;
+    for (uint32_t i = 0; i < t->batch.n_spans; i++) {
+        struct seq *q = t->span_seq[i];
+        commit_span(s, q, &t->batch.span[i]);
+        q->step = t->batch.step;
         q->used_ns = s->now_ns;
         if (!q->req->first_scheduled_ns)
-            q->req->first_scheduled_ns = s->step_ns;
+            q->req->first_scheduled_ns = t->begin_ns;
         if (q->choice == 0)
             report_prompt(q);
-        stopwatch_step(&q->req->watch, s->batch.step, s->step_ns, s->now_ns,
+        stopwatch_step(&q->req->watch, t->batch.step, t->begin_ns, s->now_ns,
                        q->req->first_token_ns != 0);
     }
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        struct seq *q = s->span_seq[i];
-        if (!s->batch.span[i].finite && q->state == SEQ_LIVE && !q->kv.lost)
-            refuse_kv(s, q, &s->batch.span[i]);
+    for (uint32_t i = 0; i < t->batch.n_spans; i++) {
+        struct seq *q = t->span_seq[i];
+        if (!t->batch.span[i].finite && q->state == SEQ_LIVE && !q->kv.lost)
+            refuse_kv(s, q, &t->batch.span[i]);
     }
-    if (s->n_prompt_rows > 0)
+    if (t->n_prompt_rows > 0)
         s->epoch++; /* somebody may wait for these blocks */
 }
 
@@ -183,12 +184,12 @@ static void end_prompt(struct sched *s, struct seq *q)
     }
 }
 
-void retire_step(struct sched *s)
+void retire_step(struct sched *s, struct step *t)
 {
-    commit_spans(s);
-    for (uint32_t i = 0; i < s->batch.n_outs; i++) {
-        struct seq *q = s->out_seq[i];
-        const struct sample_job *job = &s->batch.out[i].job;
+    commit_spans(s, t);
+    for (uint32_t i = 0; i < t->batch.n_outs; i++) {
+        struct seq *q = t->out_seq[i];
+        const struct sample_job *job = &t->batch.out[i].job;
         if (q->state != SEQ_LIVE || q->kv.lost)
             continue; /* its request ended with an earlier row of this step, or the row is void */
         if (job->token < 0)
@@ -196,23 +197,23 @@ void retire_step(struct sched *s)
         else if (job->given >= 0)
             emit_prompt(s, q->req, job);
         else
-            retire_token(s, q, job);
+            retire_token(s, t, q, job);
     }
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        struct seq *q = s->span_seq[i];
+    for (uint32_t i = 0; i < t->batch.n_spans; i++) {
+        struct seq *q = t->span_seq[i];
         if (q->state == SEQ_LIVE && q->n_kv == q->n_tok)
             end_prompt(s, q);
     }
 }
 
-void retire_failed(struct sched *s, const struct err *e)
+void retire_failed(struct sched *s, const struct step *t, const struct err *e)
 {
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        kv_seq_undo(s->kv, &s->span_seq[i]->kv);
-        s->span_seq[i]->n_fly = 0;
+    for (uint32_t i = 0; i < t->batch.n_spans; i++) {
+        kv_seq_undo(s->kv, &t->span_seq[i]->kv);
+        t->span_seq[i]->n_fly = 0;
     }
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        if (s->span_seq[i]->req->state == REQ_RUNNING)
-            req_end(s, s->span_seq[i]->req, e);
+    for (uint32_t i = 0; i < t->batch.n_spans; i++) {
+        if (t->span_seq[i]->req->state == REQ_RUNNING)
+            req_end(s, t->span_seq[i]->req, e);
     }
 }

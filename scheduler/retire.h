@@ -4,7 +4,8 @@
 
 #include "scheduler/sched.h"
 
-void retire_step(struct sched *s); /* after a step that succeeded */
-void retire_failed(struct sched *s, const struct err *e); /* ends the requests of the step */
+void retire_step(struct sched *s, struct step *t); /* after a step that succeeded */
+void retire_failed(struct sched *s, const struct step *t,
+                   const struct err *e); /* ends the requests of the step */
 
 #endif

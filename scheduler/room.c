@@ -179,9 +179,9 @@ static struct kv_need growth_within(const struct sched *s, const struct seq *q, 
 static struct kv_need growth_of_all(const struct sched *s, uint32_t n_rows, bool likely)
 {
     struct kv_need sum = {{0}};
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        if (s->running[i]->state == SEQ_LIVE)
-            sum = room_add(sum, growth_within(s, s->running[i], n_rows, likely));
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        if (s->running.seq[i]->state == SEQ_LIVE)
+            sum = room_add(sum, growth_within(s, s->running.seq[i], n_rows, likely));
     }
     for (const struct req *r = s->disk.fetching; r; r = r->fetch_next)
         sum = room_add(sum, growth_within(s, &r->seq[0], n_rows, likely));
@@ -220,9 +220,9 @@ struct kv_need room_promised(const struct sched *s, const struct request *r,
 
 static bool all_fit_beside(const struct sched *s, struct kv_need sum)
 {
-    for (const struct req *q = s->active; q; q = q->next)
+    for (const struct req *q = s->running.reqs; q; q = q->next)
         sum = room_add(sum, q->promised);
-    for (const struct req *q = s->active; q; q = q->next) {
+    for (const struct req *q = s->running.reqs; q; q = q->next) {
         for (uint32_t g = 0; g < s->layout.n_groups && !q->reserves; g++) {
             if (sum.n[g] + alone(s, q, g) > s->n_frames[g])
                 return false;
@@ -247,7 +247,7 @@ struct kv_need room_watermark(const struct sched *s, bool high)
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
         need.n[g] = s->n_frames[g] / (high ? 32 : 128);
         if (high)
-            need.n[g] += s->n_running;
+            need.n[g] += s->running.n;
     }
     return need;
 }

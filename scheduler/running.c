@@ -13,25 +13,25 @@
 
 void running_insert(struct sched *s, struct seq *q)
 {
-    CHECK(q->state == SEQ_LIVE && s->n_running < 2 * s->limits.max_running);
-    uint32_t i = s->n_running++;
-    for (; i > 0 && seq_older(q, s->running[i - 1]); i--)
-        s->running[i] = s->running[i - 1];
-    s->running[i] = q;
-    q->since_step = s->batch.step;
+    CHECK(q->state == SEQ_LIVE && s->running.n < 2 * s->limits.max_running);
+    uint32_t i = s->running.n++;
+    for (; i > 0 && seq_older(q, s->running.seq[i - 1]); i--)
+        s->running.seq[i] = s->running.seq[i - 1];
+    s->running.seq[i] = q;
+    q->since_step = s->n_planned;
 }
 
 void running_compact(struct sched *s)
 {
-    if (!s->has_ended)
+    if (!s->running.has_ended)
         return;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        if (s->running[i]->state == SEQ_LIVE)
-            s->running[n++] = s->running[i];
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        if (s->running.seq[i]->state == SEQ_LIVE)
+            s->running.seq[n++] = s->running.seq[i];
     }
-    s->n_running = n;
-    s->has_ended = false;
+    s->running.n = n;
+    s->running.has_ended = false;
 }
 
 static void release_seq(struct sched *s, struct seq *q)
@@ -42,8 +42,8 @@ static void release_seq(struct sched *s, struct seq *q)
         lengths_add(&s->lengths, q->n_out);
     seq_finish(q, s->kv);
     tenant_stop(s->tenants, q->req->r->tenant, 1);
-    s->n_slots_held--;
-    s->has_ended = true;
+    s->running.n_held--;
+    s->running.has_ended = true;
     s->epoch++;
 }
 
@@ -52,7 +52,7 @@ static void leave_active(struct sched *s, struct req *q)
     if (q->prev)
         q->prev->next = q->next;
     else
-        s->active = q->next;
+        s->running.reqs = q->next;
     if (q->next)
         q->next->prev = q->prev;
     q->prev = q->next = NULL;
@@ -90,8 +90,8 @@ bool running_end_cancelled(struct sched *s, struct req *q)
 
 void req_end_all(struct sched *s, const struct err *e)
 {
-    while (s->active)
-        req_end(s, s->active, e);
+    while (s->running.reqs)
+        req_end(s, s->running.reqs, e);
     while (s->queue)
         req_end(s, s->queue, e);
 }
@@ -125,7 +125,7 @@ static void audit_seq(const struct sched *s, const struct seq *q)
 static void audit_active(const struct sched *s)
 {
     uint32_t n_held = 0, n_live = 0, n_parked = 0;
-    for (const struct req *q = s->active; q; q = q->next) {
+    for (const struct req *q = s->running.reqs; q; q = q->next) {
         CHECK(q->state == REQ_RUNNING && q->n_live > 0);
         for (uint32_t i = 0; i < q->r->n_choices; i++) {
             const struct seq *seq = &q->seq[i];
@@ -136,16 +136,17 @@ static void audit_active(const struct sched *s)
                 audit_seq(s, seq);
         }
     }
-    CHECKF(n_held == s->n_slots_held && n_parked == s->n_parked, "held %u/%u, parked %u/%u", n_held,
-           s->n_slots_held, n_parked, s->n_parked);
+    CHECKF(n_held == s->running.n_held && n_parked == s->parked.n, "held %u/%u, parked %u/%u",
+           n_held, s->running.n_held, n_parked, s->parked.n);
     CHECK(n_held <= s->limits.max_running);
-    for (uint32_t i = 1; i < s->n_parked; i++)
-        CHECKF(seq_older(s->parked[i - 1], s->parked[i]), "parked out of order at %u", i);
-    if (s->has_ended)
+    for (uint32_t i = 1; i < s->parked.n; i++)
+        CHECKF(seq_older(s->parked.seq[i - 1], s->parked.seq[i]), "parked out of order at %u", i);
+    if (s->running.has_ended)
         return;
-    CHECKF(n_live == s->n_running, "%u live sequences, %u in the batch", n_live, s->n_running);
-    for (uint32_t i = 1; i < s->n_running; i++)
-        CHECKF(seq_older(s->running[i - 1], s->running[i]), "running batch out of order at %u", i);
+    CHECKF(n_live == s->running.n, "%u live sequences, %u in the batch", n_live, s->running.n);
+    for (uint32_t i = 1; i < s->running.n; i++)
+        CHECKF(seq_older(s->running.seq[i - 1], s->running.seq[i]),
+               "running batch out of order at %u", i);
 }
 
 void sched_audit(struct sched *s)

@@ -83,6 +83,59 @@ struct sched_disk {
     struct kv_disk_stats seen; /* what the metrics stand at */
 };
 
+/* One step: what plan fills, the backend runs and retire applies. Another one may be planned while it is in
+ * flight. Owns its arrays. */
+struct step {
+    struct batch batch;
+    struct seq **span_seq; /* [max_running]: whose span */
+    struct seq **out_seq; /* [max_outs] */
+    struct kv_copy *copy; /* [(max_running + 1) * KV_MAX_GROUPS]: to be made before it runs */
+    uint32_t n_copies;
+    uint64_t begin_ns; /* sched.now_ns is its end while it retires */
+    uint64_t kv_read; /* KV positions that its rows read */
+    uint32_t n_paused; /* sequences that were left out for a full ring */
+    uint32_t n_decodes; /* sequences that lacked one row */
+    uint32_t n_prompt_rows; /* rows of spans that don't decode */
+    uint32_t n_prompt_new; /* prompt tokens computed for the first time */
+    uint32_t n_again; /* rows computed again */
+    uint32_t n_tokens; /* sampled */
+    uint64_t gap_ns; /* time between tokens of n_gaps sequences, not yet in the histogram */
+    uint32_t n_gaps;
+};
+
+/* Requests that were admitted, and those of their sequences that have a part in steps. */
+struct running {
+    struct req *reqs; /* in no order */
+    struct seq **seq; /* owns [2 * max_running]: SEQ_LIVE ones, oldest request first */
+    uint32_t n;
+    bool has_ended; /* seq holds some that are done */
+    uint32_t n_held; /* of max_running: all sequences of reqs not yet done */
+    uint32_t n_stalled; /* of seq, those that this turn's room doesn't cover */
+};
+
+struct parked {
+    struct seq **seq; /* owns [max_running]: SEQ_PARKED ones, oldest first */
+    uint32_t n;
+};
+
+/* Between frames and the tiers. */
+struct copies {
+    uint32_t n_out; /* handed to the tier */
+    bool has_lost; /* one failed: a running sequence may have lost a block */
+    uint64_t n_bytes[2]; /* to the tiers, back */
+    uint32_t staged_left; /* blocks that this turn's step may still read from the spill file */
+};
+
+/* What was there at the last look, to find out what has changed. */
+struct last_seen {
+    uint32_t cancels;
+    uint64_t epoch, arrivals; /* of the last pass over the queue */
+    uint32_t room[KV_MAX_GROUPS];
+    uint64_t n_preempted; /* in the journal */
+    uint64_t bytes[2]; /* copied, in the metrics */
+    struct kv_stats kv; /* in the metrics */
+};
+
 /* What any thread may touch. */
 struct sched_door {
     struct mpsc *inbox; /* struct req, from sched_submit */
@@ -118,61 +171,38 @@ struct sched {
     struct tenants
         *tenants; /* the queue, and the gate before it; limits.tenants or `own_tenants` */
     struct tenants *own_tenants; /* owns, or NULL */
-    struct req *active; /* running requests, in no order */
     struct req *queue; /* queued requests, in no order */
-    uint32_t seen_cancels;
     uint64_t n_arrivals, n_tickets;
-    struct seq **running; /* owns [max_running]: SEQ_LIVE ones, oldest request first */
-    uint32_t n_running;
-    bool has_ended; /* running holds sequences that are done */
-    uint32_t n_paused; /* sequences that the last plan left out for a full ring */
-    uint32_t n_decodes; /* sequences that lacked one row */
-    uint32_t n_slots_held; /* of max_running: all sequences of running requests not yet done */
-    struct seq **parked; /* owns [max_running]: SEQ_PARKED ones, oldest first */
-    uint32_t n_parked;
+    struct running running;
+    struct parked parked;
+    struct copies copies;
+    struct sched_disk disk;
+    struct step step;
+    uint64_t n_planned; /* steps so far: the number of the last one */
+    struct cost cost;
+    struct lengths lengths;
+
+    /* the turn */
+    uint64_t now_ns;
     uint64_t epoch; /* grows when what did not fit may fit now; from 1 on */
     bool tight; /* from a preemption until room is ample again: nobody is admitted */
     bool preempts; /* this turn has parked somebody */
     bool moved; /* this turn a sequence was parked, came back, or a copy ended */
-    uint32_t n_stalled; /* running sequences that this turn's room doesn't cover */
-    uint32_t staged_left; /* blocks that this turn's step may still read from the spill file */
-    struct sched_disk disk;
-    bool has_lost; /* a copy failed: a running sequence may have lost a block */
-    uint32_t n_copies_out; /* copies handed to the tier */
-    uint64_t n_bytes[2], seen_bytes[2]; /* copied to and from the tiers; of them in the metrics */
-    uint32_t last_room[KV_MAX_GROUPS];
     struct kv_need next_need; /* frames that this turn's rows can take */
     struct kv_need horizon; /* while admitting: what running sequences will likely take soon */
-    uint64_t seen_epoch, seen_arrivals; /* epoch and n_arrivals of the last pass over the queue */
-    struct lengths lengths;
+    struct req *dirty; /* whose consumers are to be woken */
+    uint32_t n_failed_steps;
+    double prefill_ns, prefill_rows; /* decayed sums over steps with prompt rows */
+
+    /* what observers have counted */
     struct {
         uint64_t n_queries, n_query_tokens, n_hit_tokens;
     } prefix; /* once an admission, however often its prompt was looked up */
     uint64_t n_preempted[2]; /* by enum preempt_how */
-    uint64_t noted; /* of them in the journal */
-    struct kv_stats seen; /* what the counters in the metrics stand at */
-    struct req *dirty;
-    uint32_t n_failed_steps;
+    struct last_seen seen;
     struct journal journal;
     uint64_t noted_ns; /* end of the last step, while there is no pause */
 
-    /* the step */
-    uint64_t now_ns;
-    struct batch batch;
-    uint64_t step_ns; /* when the step began; now_ns is its end while it retires */
-    uint64_t kv_read; /* KV positions that its rows read */
-    uint32_t n_prompt_rows; /* rows of spans that don't decode */
-    uint32_t n_prompt_new; /* prompt tokens computed for the first time */
-    uint32_t n_again; /* rows computed again */
-    uint32_t n_step_tokens; /* tokens sampled */
-    uint64_t gap_ns; /* time between tokens of n_gaps sequences, not yet in the histogram */
-    uint32_t n_gaps;
-    struct seq **span_seq; /* owns [max_running]: whose span */
-    struct seq **out_seq; /* owns [max_outs] */
-    struct kv_copy *copy; /* owns [(max_running + 1) * KV_MAX_GROUPS] */
-    uint32_t n_copies;
-    double prefill_ns, prefill_rows; /* decayed sums over steps with prompt rows */
-    struct cost cost;
     enum sched_fault fault;
     char *text; /* owns: scratch of retire */
     char *text_scanned; /* owns: the same */

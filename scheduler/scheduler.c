@@ -41,12 +41,12 @@ static void alloc_step(struct sched *s)
 {
     uint32_t n = s->limits.max_running;
     /* Between a request's end and running_compact its sequences stand beside their successors. */
-    s->running = mem_zalloc(mem_mul(2 * (size_t)n, sizeof(*s->running)));
-    s->span_seq = mem_zalloc(mem_mul(n, sizeof(*s->span_seq)));
-    s->out_seq = mem_zalloc(mem_mul(s->max_outs, sizeof(*s->out_seq)));
-    s->parked = mem_zalloc(mem_mul(n, sizeof(*s->parked)));
-    s->copy = mem_zalloc(mem_mul(((size_t)n + 1) * KV_MAX_GROUPS, sizeof(*s->copy)));
-    batch_init(&s->batch, s->limits.max_batch_tokens, n, s->max_outs);
+    s->running.seq = mem_zalloc(mem_mul(2 * (size_t)n, sizeof(*s->running.seq)));
+    s->step.span_seq = mem_zalloc(mem_mul(n, sizeof(*s->step.span_seq)));
+    s->step.out_seq = mem_zalloc(mem_mul(s->max_outs, sizeof(*s->step.out_seq)));
+    s->parked.seq = mem_zalloc(mem_mul(n, sizeof(*s->parked.seq)));
+    s->step.copy = mem_zalloc(mem_mul(((size_t)n + 1) * KV_MAX_GROUPS, sizeof(*s->step.copy)));
+    batch_init(&s->step.batch, s->limits.max_batch_tokens, n, s->max_outs);
     s->text_cap = s->tok ? 2 * detok_bound(s->tok) : 0;
     s->text = mem_alloc(s->text_cap);
     s->text_scanned = mem_alloc(s->text_cap + 2 * STOP_MAX_BYTES);
@@ -128,13 +128,13 @@ void sched_free(struct sched *s)
     disk_free(s);
     kv_cache_free(s->kv);
     tenants_free(s->own_tenants);
-    batch_release(&s->batch);
+    batch_release(&s->step.batch);
     mpsc_free(s->door.inbox);
-    mem_free(s->running);
-    mem_free(s->parked);
-    mem_free(s->span_seq);
-    mem_free(s->out_seq);
-    mem_free(s->copy);
+    mem_free(s->running.seq);
+    mem_free(s->parked.seq);
+    mem_free(s->step.span_seq);
+    mem_free(s->step.out_seq);
+    mem_free(s->step.copy);
     mem_free(s->text);
     mem_free(s->text_scanned);
     mem_free(s);

@@ -63,7 +63,7 @@ static enum view_state state_of(const struct sched *s, const struct seq *q)
         return VIEW_PARKED;
     if (q->state == SEQ_FETCHING || q->kv.n_loading > 0)
         return VIEW_LOADING;
-    return q->step == s->batch.step ? VIEW_RUNNING : VIEW_WAITING;
+    return q->step == s->n_planned ? VIEW_RUNNING : VIEW_WAITING;
 }
 
 /* Where the bytes are. With a frame and a slot both: the frame, the copy is only spare. */
@@ -110,7 +110,7 @@ static bool is_asked_for(const struct sched_ask *a, const struct req *q)
 static void view_sequences(struct sched *s, struct sched_ask *a)
 {
     uint32_t n_live = 0, n_parked = 0, n_queued = 0;
-    for (const struct req *q = s->active; q; q = q->next) {
+    for (const struct req *q = s->running.reqs; q; q = q->next) {
         for (uint32_t i = 0; i < q->r->n_choices && is_asked_for(a, q); i++) {
             if (q->seq[i].state == SEQ_DONE)
                 continue;
@@ -171,9 +171,9 @@ static void view_totals(struct sched *s, struct sched_view *v)
     struct kv_stats st;
     kv_cache_stats(s->kv, &st);
     *v = (struct sched_view){
-        .n_running = s->n_slots_held - s->n_parked,
+        .n_running = s->running.n_held - s->parked.n,
         .n_queued = tenants_n_queued(s->tenants),
-        .n_parked = s->n_parked,
+        .n_parked = s->parked.n,
         .n_jobs = kv_jobs_open(s->kv),
         .n_steps = s->door.n_steps,
         .now_ns = s->now_ns,

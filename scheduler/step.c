@@ -39,41 +39,41 @@ static bool drain_inbox(struct sched *s)
 /* The counter is bumped after the flag is set: a flag that isn't seen now comes with a new count. */
 static bool end_cancelled(struct sched *s, uint32_t n_cancels)
 {
-    if (n_cancels == s->seen_cancels)
+    if (n_cancels == s->seen.cancels)
         return false;
-    s->seen_cancels = n_cancels;
+    s->seen.cancels = n_cancels;
     bool any = false;
     struct req *next;
     for (struct req *q = s->queue; q; q = next) {
         next = q->next;
         any |= end_if_cancelled(s, q);
     }
-    for (struct req *q = s->active; q; q = next) {
+    for (struct req *q = s->running.reqs; q; q = next) {
         next = q->next;
         any |= end_if_cancelled(s, q);
     }
     return any;
 }
 
-static enum status run_step(struct sched *s, struct err *e)
+static enum status run_step(struct sched *s, struct step *t, struct err *e)
 {
     const struct backend_ops *ops = s->be->ops;
     enum status st = OK;
     uint64_t ticket = 0;
-    for (uint32_t i = 0; i < s->n_copies && st == OK; i++)
-        st = ops->copy_block(s->be, s->copy[i].group, s->copy[i].src, s->copy[i].dst, e);
+    for (uint32_t i = 0; i < t->n_copies && st == OK; i++)
+        st = ops->copy_block(s->be, t->copy[i].group, t->copy[i].src, t->copy[i].dst, e);
     if (st == OK)
-        st = ops->submit(s->be, &s->batch, &ticket, e);
+        st = ops->submit(s->be, &t->batch, &ticket, e);
     struct batch *done = NULL;
     if (st == OK)
         st = ops->collect(s->be, ticket, &done, e);
-    CHECK(st != OK || done == &s->batch);
+    CHECK(st != OK || done == &t->batch);
     return st;
 }
 
-static void note_failure(struct sched *s, const struct err *e)
+static void note_failure(struct sched *s, const struct step *t, const struct err *e)
 {
-    log_error("step %llu failed: %s", (unsigned long long)s->batch.step, e->text);
+    log_error("step %llu failed: %s", (unsigned long long)t->batch.step, e->text);
     if (++s->n_failed_steps < SCHED_BROKEN_AFTER)
         return;
     log_error("%u steps in a row failed: no more requests are taken", s->n_failed_steps);
@@ -84,36 +84,36 @@ static void note_failure(struct sched *s, const struct err *e)
 
 /* Time of a step for each of its prompt rows, as it comes out with all that runs beside: what early
  * rejection reckons with. Decays by an eighth a step with prompts. */
-static void note_prefill(struct sched *s)
+static void note_prefill(struct sched *s, const struct step *t)
 {
-    if (s->n_prompt_rows == 0)
+    if (t->n_prompt_rows == 0)
         return;
-    s->prefill_ns += (double)(s->now_ns - s->step_ns) - s->prefill_ns / 8;
-    s->prefill_rows += (double)s->n_prompt_rows - s->prefill_rows / 8;
+    s->prefill_ns += (double)(s->now_ns - t->begin_ns) - s->prefill_ns / 8;
+    s->prefill_rows += (double)t->n_prompt_rows - s->prefill_rows / 8;
     atomic_store_explicit(&s->door.prefill_ns, (uint64_t)(s->prefill_ns / s->prefill_rows * 1e3),
                           memory_order_relaxed);
 }
 
-static void step(struct sched *s)
+static void run(struct sched *s, struct step *t)
 {
     struct err e;
-    s->step_ns = s->now_ns = clock_ns();
-    s->n_step_tokens = 0;
-    enum status st = run_step(s, &e);
+    t->begin_ns = s->now_ns = clock_ns();
+    t->n_tokens = 0;
+    enum status st = run_step(s, t, &e);
     s->now_ns = clock_ns();
-    note_step(s);
+    note_step(s, t);
     if (st == OK) {
         s->n_failed_steps = 0;
-        cost_observe(&s->cost, s->batch.n_rows, s->kv_read, s->now_ns - s->step_ns);
-        note_prefill(s);
-        retire_step(s);
+        cost_observe(&s->cost, t->batch.n_rows, t->kv_read, s->now_ns - t->begin_ns);
+        note_prefill(s, t);
+        retire_step(s, t);
     } else {
-        s->n_prompt_rows = s->n_prompt_new = s->n_again = 0;
-        retire_failed(s, &e);
-        note_failure(s, &e);
+        t->n_prompt_rows = t->n_prompt_new = t->n_again = 0;
+        retire_failed(s, t, &e);
+        note_failure(s, t, &e);
     }
     atomic_fetch_add_explicit(&s->door.n_steps, 1, memory_order_relaxed);
-    gauges_step(s);
+    gauges_step(s, t);
 }
 
 bool sched_turn(struct sched *s)
@@ -134,9 +134,9 @@ bool sched_turn(struct sched *s)
     admit_all(s);
     running_compact(s);
     copies_start(s);
-    plan_step(s);
-    if (s->batch.n_rows > 0) {
-        step(s);
+    plan_step(s, &s->step);
+    if (s->step.batch.n_rows > 0) {
+        run(s, &s->step);
         running_compact(s);
         any = true;
     } else {
@@ -186,8 +186,8 @@ static void dump_ledger(void *arg)
     if (!dumped)
         return;
     buf_printf(&text, "step %llu: %u rows, %u sequences running, %u parked, %u requests queued\n",
-               (unsigned long long)dumped->batch.step, dumped->batch.n_rows, dumped->n_running,
-               dumped->n_parked, tenants_n_queued(dumped->tenants));
+               (unsigned long long)dumped->step.batch.step, dumped->step.batch.n_rows,
+               dumped->running.n, dumped->parked.n, tenants_n_queued(dumped->tenants));
     kv_cache_dump(dumped->kv, &text);
     if (write(STDERR_FILENO, text.ptr, text.len) < 0)
         return;

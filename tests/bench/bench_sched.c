@@ -114,24 +114,24 @@ static void bench_decode(uint32_t n_running, uint32_t n_steps)
         r[i] = make_request(PROMPT, MAX_OUT);
         CHECK(sched_submit(s, r[i], NULL, &e) == OK);
     }
-    while (s->n_running < n_running || s->n_prompt_rows > 0) {
+    while (s->running.n < n_running || s->step.n_prompt_rows > 0) {
         sched_turn(s);
         for (uint32_t i = 0; i < n_running; i++)
             read_all(r[i]);
     }
     for (uint32_t k = 0; k < n_steps; k++) {
         uint64_t t0 = now_ns();
-        plan_step(s);
+        plan_step(s, &s->step);
         uint64_t t1 = now_ns();
-        submit(&be, &s->batch, &(uint64_t){0}, &e);
+        submit(&be, &s->step.batch, &(uint64_t){0}, &e);
         uint64_t t2 = now_ns();
         s->now_ns = t2;
-        retire_step(s);
+        retire_step(s, &s->step);
         emit_wake(s);
         uint64_t t3 = now_ns();
         plan[k] = t1 - t0;
         retire[k] = t3 - t2;
-        CHECK(s->batch.n_rows == n_running);
+        CHECK(s->step.batch.n_rows == n_running);
         for (uint32_t i = 0; i < n_running; i++)
             read_all(r[i]);
         t0 = now_ns();
@@ -163,7 +163,7 @@ static void bench_request(uint32_t n)
         struct request *r = make_request(1024, 1);
         uint64_t t0 = now_ns();
         CHECK(sched_submit(s, r, NULL, &e) == OK);
-        while (s->queue || s->active || i + 1 > s->n_tickets)
+        while (s->queue || s->running.reqs || i + 1 > s->n_tickets)
             sched_turn(s);
         took[i] = now_ns() - t0;
         request_unref(r);

@@ -51,7 +51,7 @@ static enum status collect(struct backend *be, uint64_t ticket, struct batch **b
 {
     enum status st = inner->collect(be, ticket, b, e);
     for (uint32_t i = 0; st == OK && i < (*b)->n_outs; i++) {
-        const struct seq *q = sched->out_seq[i];
+        const struct seq *q = sched->step.out_seq[i];
         struct choice_log *l = &logs[q->req->r->id][q->choice];
         const uint8_t *bytes = (const uint8_t *)(*b)->out[i].logits;
         for (size_t k = 0; k < be->n_vocab * sizeof(float); k++)

@@ -350,7 +350,7 @@ static enum status collect(struct backend *b, uint64_t ticket, struct batch **ba
     enum status st = inner->collect(b, ticket, batch, e);
     for (uint32_t i = 0; st == OK && i < (*batch)->n_outs; i++) {
         if (!is_lost(*batch, (*batch)->out[i].row))
-            log_row(b, sched->out_seq[i], &(*batch)->out[i]);
+            log_row(b, sched->step.out_seq[i], &(*batch)->out[i]);
     }
     return st;
 }
@@ -496,10 +496,10 @@ static bool read_events(struct request *r)
 /* Any running sequence, now and then the oldest, that this was not done to often. */
 static void force_out(void)
 {
-    if (sched->n_running == 0)
+    if (sched->running.n == 0)
         return;
-    uint32_t first = sched->n_running > 1 && !one_in(8);
-    struct seq *q = sched->running[first + draw(sched->n_running - first)];
+    uint32_t first = sched->running.n > 1 && !one_in(8);
+    struct seq *q = sched->running.seq[first + draw(sched->running.n - first)];
     if (q->req->reserves || !kv_seq_resident(&q->kv) || q->n_preempted >= FORCED_MOST ||
         q->n_kv == 0)
         return;
@@ -554,7 +554,7 @@ static void run(struct schedule *d, bool alone)
             n_idle = 0;
         } else if (n_sent == d->n_requests) {
             CHECKF(++n_idle < N_STUCK, "nothing moves: %u running, %u parked, %u requests to go",
-                   sched->n_running, sched->n_parked, d->n_requests - n_ended);
+                   sched->running.n, sched->parked.n, d->n_requests - n_ended);
             mpsc_wait(sched->door.inbox, 1);
         }
         if (d->wipes)
@@ -615,7 +615,7 @@ static void print_run(const struct schedule *d, uint32_t seed, bool ok)
     printf(" steps=%llu forced=%llu swapped=%llu recomputed=%llu hit_tokens=%llu cached=%llu "
            "longest_hit=%llu evicted=%llu staged=%llu ram_copies=%llu file_copies=%llu "
            "failed_copies=%llu copied_tails=%llu cancelled=%llu ok=%d\n",
-           (unsigned long long)sched->batch.step, (unsigned long long)did.n_forced,
+           (unsigned long long)sched->n_planned, (unsigned long long)did.n_forced,
            (unsigned long long)sched->n_preempted[PREEMPT_SWAP],
            (unsigned long long)sched->n_preempted[PREEMPT_RECOMPUTE],
            (unsigned long long)st.n_hit_tokens, (unsigned long long)did.n_cached,

@@ -31,7 +31,7 @@ static inline uint64_t work_of(const struct request *r, uint32_t n_times)
 static inline uint64_t work_of_running(const struct tag_world *w)
 {
     uint64_t n = 0;
-    for (const struct req *q = w->g.s->active; q; q = q->next)
+    for (const struct req *q = w->g.s->running.reqs; q; q = q->next)
         n += work_of(q->r, 1 + (q->r->overflow_context > 0));
     return n;
 }
@@ -39,7 +39,7 @@ static inline uint64_t work_of_running(const struct tag_world *w)
 static inline const struct req *oldest_of(const struct tag_world *w)
 {
     const struct req *oldest = NULL;
-    for (const struct req *q = w->g.s->active; q; q = q->next)
+    for (const struct req *q = w->g.s->running.reqs; q; q = q->next)
         if (!oldest || q->ticket < oldest->ticket)
             oldest = q;
     return oldest;
@@ -47,7 +47,7 @@ static inline const struct req *oldest_of(const struct tag_world *w)
 
 static inline bool promises_run(const struct tag_world *w)
 {
-    for (const struct req *q = w->g.s->active; q; q = q->next)
+    for (const struct req *q = w->g.s->running.reqs; q; q = q->next)
         if (q->reserves)
             return true;
     return false;

@@ -389,13 +389,13 @@ static inline void count_overflowed(struct tag_world *w)
 {
     const struct sched *s = w->g.s;
     bool preempts = s->n_preempted[0] + s->n_preempted[1] > w->n_swapped + w->n_recomputed;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        const struct seq *q = s->running[i];
-        if (q->n_dropped > 0 && q->kv.n_hit > 0 && q->step == s->batch.step)
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        const struct seq *q = s->running.seq[i];
+        if (q->n_dropped > 0 && q->kv.n_hit > 0 && q->step == s->step.batch.step)
             random_count(DID_OVERFLOW_HIT);
     }
-    for (uint32_t i = 0; i < s->n_parked && preempts; i++) {
-        const struct seq *q = s->parked[i];
+    for (uint32_t i = 0; i < s->parked.n && preempts; i++) {
+        const struct seq *q = s->parked.seq[i];
         if (q->n_dropped > 0 && q->n_preempted > 0)
             random_count(park_blocks(q) > 0 ? DID_OVERFLOW_SWAP : DID_OVERFLOW_RECOMPUTE);
     }
@@ -412,17 +412,17 @@ static inline void tag_count_turn(struct tag_world *w)
     count_overflowed(w);
     count_up(&w->n_swapped, s->n_preempted[PREEMPT_SWAP], DID_SWAP);
     count_up(&w->n_recomputed, s->n_preempted[PREEMPT_RECOMPUTE], DID_RECOMPUTE);
-    if (s->n_paused)
+    if (s->step.n_paused)
         random_count(DID_PAUSE);
     if (s->n_failed_steps > 0 && w->opt.fake.runs_late)
         random_count(DID_LATE_FAIL);
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        if (s->batch.span[i].n_staged)
+    for (uint32_t i = 0; i < s->step.batch.n_spans; i++) {
+        if (s->step.batch.span[i].n_staged)
             random_count(DID_STAGE);
-        if (s->batch.span[i].lost)
+        if (s->step.batch.span[i].lost)
             random_count(DID_READ_FAIL);
         if (w->opt.window[w->opt.n_groups - 1] &&
-            s->batch.span[i].pos0 > w->opt.window[w->opt.n_groups - 1])
+            s->step.batch.span[i].pos0 > w->opt.window[w->opt.n_groups - 1])
             random_count(DID_SLIDE);
     }
 }
@@ -472,12 +472,12 @@ static inline void finish_copy(struct tag_world *w, bool may_fail)
     if (ok)
         return;
     random_count(DID_COPY_FAIL);
-    for (uint32_t i = 0; i < w->g.s->n_parked; i++) {
-        if (w->g.s->parked[i]->n_dropped > 0 && park_blocks(w->g.s->parked[i]) > 0)
+    for (uint32_t i = 0; i < w->g.s->parked.n; i++) {
+        if (w->g.s->parked.seq[i]->n_dropped > 0 && park_blocks(w->g.s->parked.seq[i]) > 0)
             random_count(DID_OVERFLOW_COPY_FAIL);
     }
-    for (uint32_t i = 0; i < w->g.s->n_running; i++) {
-        if (w->g.s->running[i]->n_dropped > 0 && w->g.s->running[i]->kv.n_loading > 0)
+    for (uint32_t i = 0; i < w->g.s->running.n; i++) {
+        if (w->g.s->running.seq[i]->n_dropped > 0 && w->g.s->running.seq[i]->kv.n_loading > 0)
             random_count(DID_OVERFLOW_COPY_FAIL);
     }
 }
@@ -563,7 +563,7 @@ static inline void check_outputs(void *arg, const struct batch *b)
     const struct tag_world *w = arg;
     for (uint32_t i = 0; i < b->n_outs; i++) {
         const struct sample_job *job = &b->out[i].job;
-        const struct seq *q = w->g.s->out_seq[i];
+        const struct seq *q = w->g.s->step.out_seq[i];
         const struct request *r = q->req->r;
         if (job->given >= 0)
             continue;
@@ -617,8 +617,8 @@ static inline bool turn(struct tag_world *w)
     w->n_tickets = w->g.s->n_tickets;
     bool any = sched_turn(w->g.s);
     TRACE(&w->r, "turn: %d, %u rows, %u spans, running %u, parked %u, copies %u", any,
-          fake_steps(w->g.be) > n_steps ? w->g.s->batch.n_rows : 0, w->g.s->batch.n_spans,
-          w->g.s->n_running, w->g.s->n_parked, fake_tier_flying(w->g.be));
+          fake_steps(w->g.be) > n_steps ? w->g.s->step.batch.n_rows : 0, w->g.s->step.batch.n_spans,
+          w->g.s->running.n, w->g.s->parked.n, fake_tier_flying(w->g.be));
     if (fake_steps(w->g.be) > n_steps)
         tag_count_turn(w);
     check_cancels(w);

@@ -20,7 +20,7 @@ static struct request *start(uint32_t n_prompt, uint32_t n_choices)
 
 static struct seq *first_seq(void)
 {
-    return g.s->running[0];
+    return g.s->running.seq[0];
 }
 
 /* Takes one reader away from the second block of the running sequence. */
@@ -75,7 +75,7 @@ END_TEST
 static void shift_table(void *arg, const struct batch *b)
 {
     const struct sched *s = arg;
-    const struct kv_table *t = &s->span_seq[0]->kv.t[0];
+    const struct kv_table *t = &s->step.span_seq[0]->kv.t[0];
     if (t->n < 3)
         return;
     for (uint32_t i = 0; i < t->n; i++)

@@ -669,14 +669,14 @@ START_TEST(steps_allocate_nothing)
     ck_assert_uint_eq(tenants_n_queued(g.s->tenants), 0);
     uint64_t before = mem_thread_allocs();
     uint32_t n = 0;
-    while (g.s->n_running && sched_turn(g.s)) {
+    while (g.s->running.n && sched_turn(g.s)) {
         uint32_t n_bytes;
         for (uint32_t i = 0; i < 9; i++) {
             while (byte_ring_peek(&r[i]->ring, &n_bytes))
                 byte_ring_pop(&r[i]->ring);
         }
-        n += g.s->active != NULL;
-        if (g.s->active)
+        n += g.s->running.reqs != NULL;
+        if (g.s->running.reqs)
             ck_assert_uint_eq(mem_thread_allocs(), before);
     }
     ck_assert_uint_gt(n, 50);

@@ -16,8 +16,8 @@ struct watch {
 
 static bool in_batch(const struct sched *s, const struct seq *q)
 {
-    for (uint32_t i = 0; i < s->batch.n_spans; i++) {
-        if (s->span_seq[i] == q)
+    for (uint32_t i = 0; i < s->step.batch.n_spans; i++) {
+        if (s->step.span_seq[i] == q)
             return true;
     }
     return false;
@@ -29,8 +29,8 @@ static void check_step(void *arg, const struct batch *b)
     struct sched *s = w->g->s;
     uint32_t n_prefill = 0, n_prefilling = 0;
     w->n_steps++;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        const struct seq *q = s->running[i];
+    for (uint32_t i = 0; i < s->running.n; i++) {
+        const struct seq *q = s->running.seq[i];
         if (!seq_decodes(q)) {
             n_prefilling++;
             continue;
@@ -40,7 +40,7 @@ static void check_step(void *arg, const struct batch *b)
                           (unsigned long long)b->step);
     }
     for (uint32_t i = 0; i < b->n_spans; i++) {
-        if (seq_decodes(s->span_seq[i])) {
+        if (seq_decodes(s->step.span_seq[i])) {
             ck_assert_uint_eq(b->span[i].n_rows, 1);
             ck_assert_msg(n_prefill == 0, "decode rows come first");
         } else {
@@ -52,12 +52,12 @@ static void check_step(void *arg, const struct batch *b)
     if (w->free_rings && n_prefilling > 0)
         ck_assert_msg(n_prefill > 0, "a prompt makes no progress in step %llu",
                       (unsigned long long)b->step);
-    bool alone = s->n_running == 1 && tenants_n_queued(s->tenants) == 0;
+    bool alone = s->running.n == 1 && tenants_n_queued(s->tenants) == 0;
     if (!alone && n_prefill > SCHED_MIN_CHUNK)
-        ck_assert_msg(cost_step_ns(&s->cost, b->n_rows, s->kv_read) <= s->cost.target_ns * 1.001,
-                      "step %llu of %u rows is planned to take %.1f ms",
-                      (unsigned long long)b->step, b->n_rows,
-                      cost_step_ns(&s->cost, b->n_rows, s->kv_read) / 1e6);
+        ck_assert_msg(
+            cost_step_ns(&s->cost, b->n_rows, s->step.kv_read) <= s->cost.target_ns * 1.001,
+            "step %llu of %u rows is planned to take %.1f ms", (unsigned long long)b->step,
+            b->n_rows, cost_step_ns(&s->cost, b->n_rows, s->step.kv_read) / 1e6);
     if (b->n_rows > w->most_rows)
         w->most_rows = b->n_rows;
 }
@@ -138,7 +138,7 @@ START_TEST(thirty_two_at_once_get_first_tokens_one_after_the_other)
         rig_submit(&g, r[i]);
     }
     while (sched_turn(g.s)) {
-        ck_assert_uint_eq(g.s->n_paused, 0); /* waiting for its turn is no slow reader */
+        ck_assert_uint_eq(g.s->step.n_paused, 0); /* waiting for its turn is no slow reader */
         for (uint32_t i = 0; i < 32; i++) {
             seen_read(&o[i], r[i], UINT32_MAX);
             if (o[i].n_token[0] && !first_step[i])
@@ -326,19 +326,19 @@ START_TEST(a_choice_without_room_for_its_row_leaves_the_ring_to_the_others)
         sched_turn(g.s);
         seen_read(&o, r, UINT32_MAX);
     }
-    ck_assert_uint_eq(g.s->n_running, 2);
-    const struct req *q = g.s->running[0]->req;
+    ck_assert_uint_eq(g.s->running.n, 2);
+    const struct req *q = g.s->running.seq[0]->req;
     while (byte_ring_room(&r->ring) >= 2 * q->token_bytes + q->end_bytes)
         sched_turn(g.s);
     while (byte_ring_room(&r->ring) < q->token_bytes + q->end_bytes)
         ck_assert_uint_eq(seen_read(&o, r, 1), 1);
     ck_assert_uint_lt(byte_ring_room(&r->ring), 2 * q->token_bytes + q->end_bytes);
-    g.s->running[0]->granted = 0;
-    g.s->running[1]->granted = UINT32_MAX;
-    plan_step(g.s);
-    ck_assert_uint_eq(g.s->batch.n_spans, 1);
-    ck_assert_ptr_eq(g.s->span_seq[0], g.s->running[1]);
-    retire_failed(g.s, &(struct err){.status = ERR_INTERNAL});
+    g.s->running.seq[0]->granted = 0;
+    g.s->running.seq[1]->granted = UINT32_MAX;
+    plan_step(g.s, &g.s->step);
+    ck_assert_uint_eq(g.s->step.batch.n_spans, 1);
+    ck_assert_ptr_eq(g.s->step.span_seq[0], g.s->running.seq[1]);
+    retire_failed(g.s, &g.s->step, &(struct err){.status = ERR_INTERNAL});
     while (o.n_end == 0) {
         sched_turn(g.s);
         seen_read(&o, r, UINT32_MAX);

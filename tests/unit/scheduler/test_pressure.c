@@ -222,15 +222,15 @@ START_TEST(choices_that_come_back_together_read_no_more_than_a_step_can)
     r->max_tokens = 20;
     rig_submit(&g, r);
     struct req *q = NULL;
-    for (uint32_t n = 0; !q || !q->seq[1].forked || g.s->n_running < 2; n++) {
+    for (uint32_t n = 0; !q || !q->seq[1].forked || g.s->running.n < 2; n++) {
         ck_assert_uint_lt(n, 1000);
         sched_turn(g.s);
-        q = g.s->active;
+        q = g.s->running.reqs;
         while (fake_tier_flying(g.be))
             fake_tier_finish(g.be, 0, true);
     }
-    while (g.s->n_running > 0)
-        park_seq(g.s, g.s->running[g.s->n_running - 1]);
+    while (g.s->running.n > 0)
+        park_seq(g.s, g.s->running.seq[g.s->running.n - 1]);
     run_all(&g, &r, &o, 1);
     ck_assert_int_eq(o.status, OK);
     ck_assert_uint_eq(o.n_token, 20);
@@ -364,8 +364,8 @@ START_TEST(windows_slide_ten_times_around_and_hold_no_more_than_they_see)
         rig_submit(&g, r);
         while (sched_turn(g.s)) {
             seen_read(&o, r, UINT32_MAX);
-            if (g.s->n_running) {
-                const struct kv_table *t = &g.s->running[0]->kv.t[alone ? 0 : 1];
+            if (g.s->running.n) {
+                const struct kv_table *t = &g.s->running.seq[0]->kv.t[alone ? 0 : 1];
                 ck_assert_uint_le(t->n - t->first, (window + 16 + 7) / 8 + 1);
             }
         }
