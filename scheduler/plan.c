@@ -55,6 +55,8 @@ static void add_out(struct sched *s, struct step *t, struct seq *q, uint32_t row
     bool bans = given < 0 && q->n_out < r->min_tokens;
     o->job.ban = bans ? q->req->ban : NULL;
     o->job.n_ban = bans ? q->req->n_ban : 0;
+    o->job.match = given < 0 ? q->match : NULL;
+    o->job.mask = q->mask;
     o->job.given = given;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/grammar/grammar.h"
 
 struct request *request_new(uint32_t ring_bytes)
 {
@@ -35,6 +36,7 @@ void request_unref(struct request *r)
     mem_free(r->bias);
     mem_free(r->stop_text);
     mem_free(r->stop_tokens);
+    grammar_unref(r->grammar);
     mem_free(r->salt);
     ledger_drop(&r->held);
     if (r->tenant_uses)

@@ -79,6 +79,7 @@ struct request {
     struct logit_bias *bias; /* owns; sampling.bias points here */
     struct stop_set stops;
     char *stop_text; /* owns the bytes of stops */
+    struct grammar *grammar; /* holds a reference; the output matches it; NULL: free */
     int32_t *stop_tokens; /* owns: stop_token_ids */
     uint32_t n_stop_tokens;
 

@@ -18,7 +18,9 @@
 
 static bool ends_choice(const struct sched *s, const struct request *r, int32_t token)
 {
-    if (!r->ignore_eos && s->tok && tokenizer_is_stop(s->tok, token))
+    bool ends =
+        !r->ignore_eos || r->grammar; /* a grammar says when there is nothing more to come */
+    if (ends && s->tok && tokenizer_is_stop(s->tok, token))
         return true;
     for (uint32_t i = 0; i < r->n_stop_tokens; i++) {
         if (r->stop_tokens[i] == token)
@@ -78,6 +80,20 @@ static void refuse_kv(struct sched *s, struct seq *q, const struct batch_span *s
     req_end(s, q->req, &e);
 }
 
+/* Goes on in the grammar; *over: the output is whole, and nothing can follow. False: the token does not
+ * match, which the mask rules out, and the request has ended. */
+static bool follow_grammar(struct sched *s, struct seq *q, int32_t token, bool *over)
+{
+    struct err e;
+    if (gram_match_token(q->match, token, s->gram)) {
+        *over = gram_match_over(q->match);
+        return true;
+    }
+    err_set(&e, ERR_INTERNAL, "token %d of choice %u does not match the grammar", token, q->choice);
+    req_end(s, q->req, &e);
+    return false;
+}
+
 static void retire_token(struct sched *s, struct step *t, struct seq *q,
                          const struct sample_job *job)
 {
@@ -90,12 +106,14 @@ static void retire_token(struct sched *s, struct step *t, struct seq *q,
     atomic_store_explicit(&q->req->r->progress.n_output, q->req->n_output, memory_order_relaxed);
     tenant_charge(s->tenants, r->tenant, 0, 0, 1);
     gauges_token(s, t, q);
-    bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token);
-    bool last = stops || q->n_out == r->max_tokens;
+    bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token), over = false;
+    if (q->match && !stops && !follow_grammar(s, q, job->token, &over))
+        return;
+    bool last = stops || over || q->n_out == r->max_tokens;
     struct cut cut = text_of(s, q, job->token, stops && !r->include_stop, last);
-    enum finish_reason reason = stops || cut.stop_index >= 0 ? FINISH_STOP
-                                : last                       ? FINISH_LENGTH
-                                                             : FINISH_NONE;
+    enum finish_reason reason = stops || over || cut.stop_index >= 0 ? FINISH_STOP
+                                : last                               ? FINISH_LENGTH
+                                                                     : FINISH_NONE;
     emit_token(s, q, job, cut.text, cut.n_text, stops ? FINISH_STOP : FINISH_NONE);
     if (reason != FINISH_NONE)
         running_finish(s, q, reason, cut.stop_index, stops ? job->token : -1);

@@ -206,6 +206,7 @@ struct sched {
     enum sched_fault fault;
     char *text; /* owns: scratch of retire */
     char *text_scanned; /* owns: the same */
+    struct gram_scratch *gram; /* owns: the same */
     uint32_t text_cap;
 };
 

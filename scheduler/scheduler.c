@@ -50,6 +50,7 @@ static void alloc_step(struct sched *s)
     s->text_cap = s->tok ? 2 * detok_bound(s->tok) : 0;
     s->text = mem_alloc(s->text_cap);
     s->text_scanned = mem_alloc(s->text_cap + 2 * STOP_MAX_BYTES);
+    s->gram = gram_scratch_new();
 }
 
 static void init_cache(struct sched *s)
@@ -137,6 +138,7 @@ void sched_free(struct sched *s)
     mem_free(s->step.copy);
     mem_free(s->text);
     mem_free(s->text_scanned);
+    gram_scratch_free(s->gram);
     mem_free(s);
 }
 

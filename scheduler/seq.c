@@ -52,6 +52,8 @@ uint64_t request_memory(const struct request *r)
     uint64_t n_history = n_past > cap ? cap + n_past : cap;
     uint64_t choice =
         sizeof(struct seq) + n_history * sizeof(int32_t) + (cap / 8 + 2) * TABLE_BYTES;
+    if (r->grammar)
+        choice += sizeof(struct gram_match) + grammar_mask_words(r->grammar) * sizeof(uint32_t);
     return sizeof(*r) + sizeof(struct req) + r->ring.cap +
            (uint64_t)r->n_prompt * (sizeof(int32_t) + sizeof(uint32_t)) +
            r->sampling.n_bias * sizeof(struct logit_bias) + r->n_salt_bytes + r->n_choices * choice;
@@ -86,6 +88,8 @@ void req_free(struct req *q)
     mem_free(q->print);
     mem_free(q->seq);
     mem_free(q->slab);
+    mem_free(q->match);
+    mem_free(q->mask);
     mem_free(q);
 }
 
@@ -114,6 +118,22 @@ struct kv_key req_root(const struct kv_cache *c, const struct kv_domain *domain,
     own.salt = r->salt ? r->salt : "";
     own.n_salt_bytes = r->n_salt_bytes;
     return kv_root(c, &own);
+}
+
+/* Where each choice is in the grammar, and room for its mask. */
+static void prepare_grammar(struct req *q)
+{
+    const struct grammar *g = q->r->grammar;
+    uint32_t n_words = grammar_mask_words(g);
+    struct gram_scratch *scratch = gram_scratch_new();
+    q->match = mem_alloc(mem_mul(q->r->n_choices, sizeof(*q->match)));
+    q->mask = mem_alloc(mem_mul(mem_mul(q->r->n_choices, n_words), sizeof(*q->mask)));
+    for (uint32_t i = 0; i < q->r->n_choices; i++) {
+        q->seq[i].match = &q->match[i];
+        q->seq[i].mask = q->mask + (size_t)i * n_words;
+        gram_match_init(q->seq[i].match, g, scratch);
+    }
+    gram_scratch_free(scratch);
 }
 
 void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok, struct kv_key root)
@@ -153,6 +173,8 @@ void req_prepare(struct req *q, struct kv_cache *c, const struct tokenizer *tok,
             stop_scan_init(&s->scan, &r->stops);
     }
     q->seq[0].n_tok = r->n_prompt - (r->n_choices > 1 || r->max_tokens == 0);
+    if (r->grammar)
+        prepare_grammar(q);
 }
 
 void req_unprepare(struct req *q, struct kv_cache *c)

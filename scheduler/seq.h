@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/grammar/grammar.h"
 #include "kvpool/cache.h"
 #include "kvpool/disk_seq.h"
 #include "scheduler/request.h"
@@ -64,6 +65,8 @@ struct seq {
     uint64_t look_epoch; /* sched.epoch when it was last seen not to fit */
     uint64_t last_token_ns;
     struct kv_seq kv;
+    struct gram_match *match; /* borrows from req.match; NULL: no grammar */
+    uint32_t *mask; /* likewise: room for a bit per token */
     struct detok detok;
     struct stop_scan scan;
 };
@@ -92,6 +95,8 @@ struct req {
     struct kv_key root;
     struct seq *seq; /* owns [n_choices] */
     uint32_t n_live; /* sequences not SEQ_DONE */
+    struct gram_match *match; /* owns [n_choices]; NULL: no grammar */
+    uint32_t *mask; /* owns: of all choices */
     int32_t *slab; /* owns: token histories of all choices */
     uint32_t n_preempted; /* times that one of its sequences was parked */
     uint32_t n_cached; /* prompt positions that came from the prefix index or the disk */

@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "config/metrics.h"
 #include "config/models.h"
+#include "server/grammars.h"
 
 /* ---- names ---- */
 
@@ -193,8 +194,8 @@ static void take_facts(struct service *v)
     kv_disk_secret(v->kv.disk, v->prefix_secret);
 }
 
-enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
-                         struct err *e)
+enum status service_load(struct service *v, struct tenants *tenants, struct ledger *ledger,
+                         struct metrics *metrics, struct err *e)
 {
     enum status status = check_memory(v, e);
     if (!status)
@@ -203,8 +204,10 @@ enum status service_load(struct service *v, struct tenants *tenants, struct metr
         status = kv_memory_open(&v->kv, v->engine, v->set, context_of(v), e);
     if (!status)
         status = open_sched(v, tenants, metrics, e);
-    if (!status)
+    if (!status) {
         take_facts(v);
+        v->grammars = grammars_new(v->tok, ledger);
+    }
     return status;
 }
 
@@ -244,6 +247,7 @@ void service_free(struct service *v)
     if (!v)
         return;
     sched_free(v->sched);
+    grammars_free(v->grammars);
     if (v->backend)
         v->backend->ops->close(v->backend);
     kv_memory_close(&v->kv);

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/ledger.h"
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -17,6 +18,8 @@
 #include "kvpool/named.h"
 #include "scheduler/scheduler.h"
 #include "server/kv_memory.h"
+
+struct grammars;
 
 struct service {
     const struct settings *set; /* borrows */
@@ -30,6 +33,7 @@ struct service {
     const struct chat_template *tmpl; /* NULL: chat answers 400 */
     struct sched *sched; /* owns */
     struct kv_named *named;
+    struct grammars *grammars; /* owns */
     uint64_t prefix_domain; /* kv_disk_domain, 0 without a disk prefix cache */
     uint64_t prefix_secret[2]; /* hides keys in the files of named prefixes */
     uint32_t max_context; /* prompt and output tokens of a request */
@@ -49,9 +53,9 @@ enum status service_new(const struct settings *set, struct service **out, struct
  * (NULL is fine) the name that answers carry; NULL when none has the name. */
 struct service *service_find(struct service *const *list, uint32_t n, const struct str *name,
                              const char **id);
-/* Opens the model and starts its engine thread. tenants and metrics: shared, borrowed. */
-enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
-                         struct err *e);
+/* Opens the model and starts its engine thread. tenants, ledger and metrics: shared, borrowed. */
+enum status service_load(struct service *v, struct tenants *tenants, struct ledger *ledger,
+                         struct metrics *metrics, struct err *e);
 /* Constant series that describe the model and its memory. */
 void service_describe(const struct service *v, const char *version, struct metrics *metrics);
 /* Ends the engine thread and all copies of KV blocks; requests that still run end with an error. */

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/grammar/grammar.h"
 #include "engine/fake/fake_int.h"
 
 #define CHAIN_START 0x9e3779b97f4a7c15ull
@@ -59,12 +60,29 @@ static bool banned(const struct sample_job *job, int32_t token)
 }
 
 /* The draw from what was read: bans step on to the next token, at most a whole round. */
+/* The grammar's mask, in the job's room for it; NULL: everything is allowed. */
+static const uint32_t *mask_of(const struct sample_job *job)
+{
+    if (!job->match)
+        return NULL;
+    struct gram_scratch *scratch = gram_scratch_new();
+    const uint32_t *mask = gram_mask(job->match, job->mask, scratch);
+    gram_scratch_free(scratch);
+    return mask;
+}
+
+static bool allowed(const struct sample_job *job, const uint32_t *mask, int32_t token)
+{
+    return !banned(job, token) && (!mask || (mask[token / 32] >> (token % 32) & 1));
+}
+
 int32_t fake_chain_token(const struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
     if (job->params->temperature > 0)
         chain = fake_mix(fake_mix(chain, job->params->seed), job->choice + 1);
     int32_t token = token_of(chain, n_vocab);
-    for (uint32_t i = 0; i < n_vocab && banned(job, token); i++)
+    const uint32_t *mask = mask_of(job);
+    for (uint32_t i = 0; i < n_vocab && !allowed(job, mask, token); i++)
         token = (int32_t)(((uint32_t)token + 1) % n_vocab);
     return token;
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/grammar/grammar.h"
 #include "engine/sample/row.h"
 #include "engine/sample/kept.h"
 
@@ -29,6 +30,7 @@ struct sample_scratch {
     uint32_t *id; /* [n_vocab + 1] candidates, ascending */
     float *value; /* [n_vocab + 1] their logits */
     float *p; /* [n_vocab + 1] their unnormalised probabilities */
+    struct gram_scratch *gram; /* owns */
 };
 
 struct sample_scratch *sample_scratch_new(uint32_t n_vocab, const struct row_passes *pass)
@@ -45,6 +47,7 @@ struct sample_scratch *sample_scratch_new(uint32_t n_vocab, const struct row_pas
     s->id = mem_alloc(n * sizeof(uint32_t));
     s->value = mem_alloc(n * sizeof(float));
     s->p = mem_alloc(n * sizeof(float));
+    s->gram = gram_scratch_new();
     return s;
 }
 
@@ -60,6 +63,7 @@ void sample_scratch_free(struct sample_scratch *s)
     mem_free(s->id);
     mem_free(s->value);
     mem_free(s->p);
+    gram_scratch_free(s->gram);
     mem_free(s);
 }
 
@@ -130,8 +134,8 @@ static double report_logprobs(struct sample_job *job, struct row *r, struct samp
 static bool changes_row(const struct sample_job *job)
 {
     const struct sampling_params *p = job->params;
-    return p->n_bias || job->n_ban || p->repetition_penalty != 1 || p->presence_penalty != 0 ||
-           p->frequency_penalty != 0;
+    return p->n_bias || job->n_ban || job->match || p->repetition_penalty != 1 ||
+           p->presence_penalty != 0 || p->frequency_penalty != 0;
 }
 
 static void apply_bias(const struct sample_job *job, float *x, uint32_t n)
@@ -145,6 +149,15 @@ static void apply_bias(const struct sample_job *job, float *x, uint32_t n)
     for (uint32_t i = 0; i < job->n_ban; i++)
         if ((uint32_t)job->ban[i] < n)
             x[job->ban[i]] = -INFINITY;
+}
+
+static void apply_mask(const uint32_t *mask, float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 32) {
+        uint32_t bits = mask[i / 32], end = n - i < 32 ? n - i : 32;
+        for (uint32_t k = 0; bits != UINT32_MAX && k < end; k++)
+            x[i + k] = bits >> k & 1 ? x[i + k] : -INFINITY;
+    }
 }
 
 static void apply_repetition(const struct sample_job *job, float *x, uint32_t n, uint32_t *seen)
@@ -185,6 +198,8 @@ static bool change_row(const struct sample_job *job, struct row *r, struct sampl
     const struct sampling_params *p = job->params;
     memcpy(s->work, r->x, r->n * sizeof(float));
     apply_bias(job, s->work, r->n);
+    if (job->match)
+        apply_mask(gram_mask(job->match, job->mask, s->gram), s->work, r->n);
     if (p->repetition_penalty != 1)
         apply_repetition(job, s->work, r->n, s->count);
     if (p->presence_penalty != 0 || p->frequency_penalty != 0)

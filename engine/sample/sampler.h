@@ -1,8 +1,8 @@
 /* Choosing the next token from a row of logits.
  *
  * Order of processors (documented, tested): raw log-probabilities are taken first (for logprobs:
- * of the raw model distribution); then logit_bias, bans (min_tokens), repetition penalty (prompt and
- * output), presence and frequency penalty (output only), temperature, top_k, top_p, min_p, draw.
+ * of the raw model distribution); then logit_bias, bans (min_tokens), the grammar's mask, repetition penalty
+ * (prompt and output), presence and frequency penalty (output only), temperature, top_k, top_p, min_p, draw.
  * temperature 0 (and anything below 1e-5) is greedy: highest logit, the lowest id on a tie.
  *   logit_bias          added; -100 and below ban
  *   repetition_penalty  x > 0 ? x / r : x * r, once for each token that occurs
@@ -50,6 +50,8 @@ struct sampling_params {
     int32_t n_top; /* -1: no logprobs; 0..20: logprob of the token and n_top alternatives */
 };
 
+struct gram_match;
+
 /* One row to sample. The caller fills the first part; sample_run the second. */
 struct sample_job {
     const struct sampling_params *params;
@@ -59,6 +61,9 @@ struct sample_job {
     uint32_t choice; /* index among n */
     const int32_t *ban; /* tokens that must not be drawn now (end tokens before min_tokens) */
     uint32_t n_ban;
+    const struct gram_match
+        *match; /* only tokens that go on with it may be drawn; NULL: any. Borrows */
+    uint32_t *mask; /* with match: room for a bit per token. Borrows */
     int32_t given; /* >= 0: do not draw, only report this token's logprobs (echo); else -1 */
 
     int32_t token; /* chosen (or given), or SAMPLE_BAD_LOGITS, SAMPLE_ALL_BANNED */

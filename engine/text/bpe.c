@@ -16,13 +16,13 @@ static void load_byte_ids(struct tokenizer *t, const struct byte_map *by_text)
     }
 }
 
-/* "left right": the byte alphabet has no space, so the only space separates the two halves. */
+/* "left right": the byte alphabet holds no space, so the only one parts the halves. */
 static enum status load_merge(struct tokenizer *t, const struct byte_map *by_text, struct str merge,
                               uint32_t rank, struct buf *joined, struct err *e)
 {
     const char *space = merge.len ? memchr(merge.ptr, ' ', merge.len) : NULL;
     if (!space)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: entry %u is not a pair", rank);
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: entry %u is no pair", rank);
     struct str first = {merge.ptr, (size_t)(space - merge.ptr)};
     struct str second = {space + 1, merge.len - first.len - 1};
     buf_clear(joined);
@@ -74,7 +74,7 @@ static uint32_t byte_symbols(struct encode *x, struct str piece)
     return n;
 }
 
-/* Llama 3, with or without tokens added after its own. Many of its files were made before the key
+/* Llama 3, with or without tokens added behind its own: many files of it were made before the key
  * tokenizer.ggml.pre existed. */
 static bool is_llama3(const struct tokenizer *t)
 {
@@ -82,8 +82,8 @@ static bool is_llama3(const struct tokenizer *t)
     return t->n_vocab >= N_TOKENS && str_eq_c(t->text[BEGIN], "<|begin_of_text|>");
 }
 
-/* The option, else the name in the file, else the name that the vocabulary implies. "default" names no
- * rule: converters wrote it when they knew none. */
+/* The option, else the file's name, else what the vocabulary shows. "default" says nothing of the rule:
+ * converters wrote it where they knew none. */
 static enum status find_pre(const struct tokenizer *t, const struct gguf *g, struct str option,
                             struct str *pre, struct err *e)
 {

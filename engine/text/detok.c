@@ -1,5 +1,5 @@
-/* Tokens -> text, whole or one token at a time. A token may end inside a code point: the
- * incomplete bytes (at most 3) wait for the next token. Called by the engine thread (one detok per
+/* Tokens -> text, whole or one token at a time. A token may end inside a code point: what is not
+ * complete yet (at most 3 bytes) waits for the next token. Called by the engine thread (one detok a
  * sequence) and by request handlers; no allocation in detok_push and detok_flush. */
 #include "base/check.h"
 #include "base/mem.h"
@@ -13,8 +13,8 @@ static bool is_added(enum token_type type)
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED;
 }
 
-/* SentencePiece-style vocabularies with a space prefix put a space before each fragment when they
- * encode; added tokens separate fragments. */
+/* Encoding puts a space in front of a fragment in SentencePiece-style vocabularies with space prefix;
+ * added tokens part fragments. */
 struct str tokenizer_shown(const struct tokenizer *t, int32_t token, bool skip_special,
                            bool *at_start)
 {
@@ -56,7 +56,7 @@ uint32_t detok_bound(const struct tokenizer *tok)
     return (tok->max_bytes + MAX_HELD) * REPLACEMENT_LEN;
 }
 
-/* Length of the sequence that a lead byte starts; 1 for any other byte. */
+/* Length of the sequence a byte starts; 1 for a byte that starts none. */
 static uint32_t announced_len(uint8_t lead)
 {
     return lead >= 0xf0 && lead <= 0xf4  ? 4
@@ -71,7 +71,7 @@ static uint32_t replace(char *out)
     return REPLACEMENT_LEN;
 }
 
-/* Appends one byte to the held bytes and writes the text that this completes. */
+/* Adds one byte behind what is held; writes what that settles. */
 static uint32_t push_byte(struct detok *d, char byte, char *out)
 {
     uint32_t n_out = 0;
@@ -87,8 +87,8 @@ static uint32_t push_byte(struct detok *d, char byte, char *out)
         }
         if (utf8_complete_len(held) == 0 && held.len < announced_len((uint8_t)d->held[0]))
             return n_out;
-        /* The new byte does not continue the held bytes: they are one malformed sequence, and the
-         * new byte starts another (or is malformed by itself). */
+        /* The new byte does not go on with what was held: that is one malformed sequence, and the
+         * new byte starts over (or is malformed by itself). */
         n_out += replace(out + n_out);
         bool alone = d->n_held == 1;
         d->n_held = 0;

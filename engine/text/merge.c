@@ -9,7 +9,7 @@
 #define NO_RANK UINT32_MAX
 #define NONE UINT32_MAX
 
-enum { SCAN_MAX = 24 }; /* symbols; for more, the heap is faster */
+enum { SCAN_MAX = 24 }; /* symbols; above, the heap is faster */
 
 static uint32_t pair_hash(uint64_t key)
 {
@@ -22,35 +22,35 @@ void pair_map_init(struct pair_map *m, uint64_t n)
     uint64_t cap = 16;
     while (cap < n * 2)
         cap *= 2;
-    m->bucket = mem_alloc(mem_mul(cap, sizeof *m->bucket));
+    m->slot = mem_alloc(mem_mul(cap, sizeof *m->slot));
     m->mask = (uint32_t)(cap - 1);
     for (uint64_t i = 0; i < cap; i++)
-        m->bucket[i].key = NO_KEY;
+        m->slot[i].key = NO_KEY;
 }
 
 void pair_map_release(struct pair_map *m)
 {
-    mem_free(m->bucket);
-    m->bucket = NULL;
+    mem_free(m->slot);
+    m->slot = NULL;
 }
 
-static struct pair_bucket *find_pair(const struct pair_map *m, uint64_t key)
+static struct pair_slot *find_pair(const struct pair_map *m, uint64_t key)
 {
     uint32_t i = pair_hash(key) & m->mask;
-    while (m->bucket[i].key != key && m->bucket[i].key != NO_KEY)
+    while (m->slot[i].key != key && m->slot[i].key != NO_KEY)
         i = (i + 1) & m->mask;
-    return &m->bucket[i];
+    return &m->slot[i];
 }
 
 void pair_map_set(struct pair_map *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     uint64_t key = (uint64_t)left << 32 | right;
-    *find_pair(m, key) = (struct pair_bucket){key, rank, id};
+    *find_pair(m, key) = (struct pair_slot){key, rank, id};
 }
 
 static uint32_t rank_of(const struct pair_map *m, uint32_t left, uint32_t right)
 {
-    const struct pair_bucket *s = find_pair(m, (uint64_t)left << 32 | right);
+    const struct pair_slot *s = find_pair(m, (uint64_t)left << 32 | right);
     return s->key == NO_KEY ? NO_RANK : s->rank;
 }
 
@@ -70,7 +70,7 @@ static void fit(uint32_t **p, uint32_t n)
     *p = mem_alloc(mem_mul(n, sizeof **p));
 }
 
-/* The contents of the arrays are lost. */
+/* What was in the arrays is lost. */
 void merge_work_reserve(struct merge_work *w, uint32_t n)
 {
     if (n <= w->cap)
@@ -118,7 +118,7 @@ static uint32_t merge_scan(const struct pair_map *m, struct merge_work *w, uint3
     return n;
 }
 
-/* ---- heap of rank << 32 | position, four children per node, least first ---- */
+/* ---- heap of rank << 32 | position, four children a node, least first ---- */
 
 static void sift_down(uint64_t *heap, uint32_t n, uint32_t i)
 {

@@ -1,9 +1,9 @@
-/* Runs the splitting patterns of pretok.def with PCRE2 (with its JIT where the system allows it).
+/* Runs the splitting patterns of pretok.def with PCRE2 (JIT when the machine grants it).
  *
- * PCRE2 sees one byte per character (pretok_class.h), never the text: its own \s and \p{..} follow the
- * host library's Unicode version (10.42: Unicode 14, with U+180E as white space), while vocabularies
+ * PCRE2 sees one byte a character (pretok_class.h), never the text: its own \s and \p{..} follow the
+ * host library's Unicode version (10.42: Unicode 14, and U+180E as white space), the vocabularies
  * follow unicode_tables.c. ASCII text is its own symbols and is not copied.
- * Called by tokenizer.c; any thread, with scratch memory per call. */
+ * Called by tokenizer.c; any thread, scratch per call. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/text/pretok.h"
 
@@ -88,7 +88,7 @@ static enum status compile_level(struct pretok *p, struct str pattern, struct er
         return err_set(e, ERR_INTERNAL, "pre-tokenizer '%s': pattern does not compile",
                        p->rule->name);
     p->code[p->n_levels++] = re;
-    (void)pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* some hardened systems refuse: then slower */
+    (void)pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* refused by some hardened systems: slower */
     return OK;
 }
 
@@ -200,12 +200,12 @@ struct split {
     pcre2_match_data *data;
     bool (*emit)(void *arg, struct str piece);
     void *arg;
-    const char *text; /* start of the next piece */
-    bool ascii; /* the text serves as its own symbols */
+    const char *text; /* what the next piece starts with */
+    bool ascii; /* symbols are the text itself */
     int failed; /* a PCRE2 error code */
 };
 
-/* Pieces come in order and without gaps, so s->text advances with each. */
+/* Pieces come in order and without gaps, so the text moves on with them. */
 static bool emit_piece(struct split *s, size_t n_symbols)
 {
     const char *start = s->text, *end = start;
@@ -232,7 +232,7 @@ static int match_at(const struct split *s, int level, struct str symbols, size_t
     return rc;
 }
 
-/* Recursion is at most MAX_LEVELS deep. False: the caller wants no more. */
+/* Recursion: at most MAX_LEVELS deep. False: stop. */
 static bool split_level(struct split *s, int level, struct str symbols)
 {
     if (symbols.len == 0)
@@ -272,7 +272,7 @@ static size_t ascii_len(struct str s)
     return i;
 }
 
-/* text is valid UTF-8, so no sequence is truncated. */
+/* Valid UTF-8, so no sequence is cut. */
 static struct str make_symbols(const struct pretok *p, struct pretok_work *w, struct str text)
 {
     buf_clear(&w->symbols);

@@ -1,5 +1,5 @@
-/* Pre-tokenizers of byte-level vocabularies: text -> pieces that merges never cross.
- * The patterns are data (pretok.def) and run in PCRE2. Read-only after pretok_new; any thread. */
+/* Pre-tokenisers of byte-level vocabularies: text -> pieces that merges never cross.
+ * The patterns are data (pretok.def), run by PCRE2. Read-only after pretok_new; any thread. */
 #ifndef ENGINE_TEXT_PRETOK_H
 #define ENGINE_TEXT_PRETOK_H
 
@@ -11,24 +11,24 @@
 
 struct pretok;
 
-/* name: a name of pretok.def. The text of ERR_UNSUPPORTED names the known ones. */
+/* name: a name of pretok.def. ERR_UNSUPPORTED names an unknown one, and what may stand in its place. */
 enum status pretok_new(struct str name, struct pretok **out, struct err *e);
-/* Sets ERR_UNSUPPORTED: the problem, then that --tokenizer.pre chooses a rule, by the first name of each. */
+/* Sets ERR_UNSUPPORTED: problem, and that --tokenizer.pre chooses a rule, with the first name of each. */
 enum status pretok_refuse(struct err *e, const char *problem);
 void pretok_free(struct pretok *p);
-/* For tests: matches with the interpreter, as on a system that refuses executable memory. */
+/* Test hook: matches with the interpreter, as on a system that refuses to make code executable. */
 void pretok_test_without_jit(struct pretok *p);
 
 const char *pretok_name(const struct pretok *p);
-/* Whether the published tokenizers of that name add a BOS; used when the file does not say. */
+/* What the published tokenizers of that name do when the file does not say. */
 bool pretok_adds_bos(const struct pretok *p);
-/* Whether a piece that equals a token becomes that token even if merges would not build it. */
+/* A piece that is a token as a whole becomes that token even if merges would not build it. */
 bool pretok_whole_first(const struct pretok *p);
 
-/* Scratch memory of one call; zero-initialised is valid. */
+/* Per call scratch; zero-initialised is valid. */
 struct pretok_work {
     void *match_data; /* owns */
-    struct buf symbols; /* one byte per character of the current text */
+    struct buf symbols; /* one byte a character of the text in work */
 };
 void pretok_work_release(struct pretok_work *w);
 

@@ -1,4 +1,4 @@
-/* Splitting patterns -> classes -> symbols (see pretok_class.h). Runs once per model, at load. */
+/* Splitting patterns -> classes -> symbols (see pretok_class.h). Runs once a model, at load. */
 #include "engine/text/pretok_class.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static const struct class_name class_names[] = {
 struct classes {
     uint64_t *of; /* owns; N_POINTS */
     unsigned n;
-    const char *start[CLASS_MAX_ATOMS], *behind[CLASS_MAX_ATOMS]; /* where class i is written */
+    const char *start[CLASS_MAX_ATOMS], *behind[CLASS_MAX_ATOMS]; /* where class i stands */
 };
 
 static void mark(struct classes *c, uint32_t first, uint32_t last)
@@ -43,7 +43,7 @@ static void mark_ranges(struct classes *c, const struct uni_range *r, unsigned n
             mark(c, r[i].first, r[i].last);
 }
 
-/* p: just after "\p". Returns the text after the closing brace. */
+/* p: behind "\p". Returns the text behind the closing brace. */
 static const char *mark_property(struct classes *c, const char *p)
 {
     size_t len = strcspn(++p, "}");
@@ -76,7 +76,7 @@ static const char *read_char(const char *p, uint32_t *c)
     return p + 1;
 }
 
-/* p: just after "[" and "^". Returns the text after "]". */
+/* p: behind "[" and "^". Returns the text behind "]". */
 static const char *mark_items(struct classes *c, const char *p)
 {
     while (*p != ']') {
@@ -104,7 +104,7 @@ static void invert(struct classes *c)
         c->of[p] ^= 1ull << c->n;
 }
 
-/* When a class starts at p, makes it class c->n and returns the text after it; else NULL. */
+/* When a class starts at p, makes it class c->n and returns the text behind it; else NULL. */
 static const char *mark_class(struct classes *c, const char *p)
 {
     bool negated = false;

@@ -1,8 +1,8 @@
-/* Character classes of a splitting rule, folded into one byte per character. Internal to engine/text.
+/* Character classes of a splitting rule, folded into one byte a character. Internal to engine/text.
  *
- * The patterns of a rule look at a character only through their classes, so characters in the
- * same classes are equal to them. Each code point becomes a symbol: ASCII stands for itself, any other
- * is 0x80 plus the number of its set of classes. PCRE2 then runs over bytes, where a class is a bitmap
+ * The patterns of a rule look at a character only through their classes, so characters that lie in
+ * the same classes are one to them. Each code point becomes a symbol: ASCII itself, every other one
+ * 0x80 plus the number of its set of classes. PCRE2 then runs over bytes, where a class is a bitmap
  * look-up; over code points it would walk hundreds of ranges for each character. */
 #ifndef ENGINE_TEXT_PRETOK_CLASS_H
 #define ENGINE_TEXT_PRETOK_CLASS_H

@@ -1,12 +1,12 @@
-/* Finds added tokens in text: a byte trie is walked from each place where one can start. A walk is at
- * most as long as the longest added token, so finding all of them is linear in the text. */
+/* Added tokens in text: a byte trie walked from each place where one can start. A walk is at most
+ * as long as the longest added token, so finding all is linear in the text. */
 #include "base/mem.h"
 #include "engine/text/text.h"
 #include "engine/text/vocab.h"
 
 enum { MAX_NODES = 1 << 24 };
 
-static uint32_t bucket_of(uint32_t key, uint32_t mask)
+static uint32_t slot_of(uint32_t key, uint32_t mask)
 {
     return (key * 0x9e3779b1u) >> 7 & mask;
 }
@@ -14,20 +14,20 @@ static uint32_t bucket_of(uint32_t key, uint32_t mask)
 static uint32_t child_of(const struct special_trie *t, uint32_t node, uint8_t byte)
 {
     uint32_t key = (node << 8 | byte) + 1;
-    for (uint32_t i = bucket_of(key, t->mask);; i = (i + 1) & t->mask) {
-        if (t->bucket[i].key == key)
-            return t->bucket[i].child;
-        if (t->bucket[i].key == 0)
+    for (uint32_t i = slot_of(key, t->mask);; i = (i + 1) & t->mask) {
+        if (t->slot[i].key == key)
+            return t->slot[i].child;
+        if (t->slot[i].key == 0)
             return 0;
     }
 }
 
-static void put(struct special_trie *t, struct trie_bucket s)
+static void put(struct special_trie *t, struct trie_slot s)
 {
-    uint32_t i = bucket_of(s.key, t->mask);
-    while (t->bucket[i].key)
+    uint32_t i = slot_of(s.key, t->mask);
+    while (t->slot[i].key)
         i = (i + 1) & t->mask;
-    t->bucket[i] = s;
+    t->slot[i] = s;
 }
 
 static uint32_t add_node(struct special_trie *t)
@@ -45,13 +45,13 @@ static uint32_t add_node(struct special_trie *t)
 void special_init(struct special_trie *t)
 {
     *t = (struct special_trie){.mask = 255};
-    t->bucket = mem_zalloc(256 * sizeof *t->bucket);
+    t->slot = mem_zalloc(256 * sizeof *t->slot);
     add_node(t);
 }
 
 void special_release(struct special_trie *t)
 {
-    mem_free(t->bucket);
+    mem_free(t->slot);
     mem_free(t->id);
     mem_free(t->control);
     *t = (struct special_trie){0};
@@ -59,9 +59,9 @@ void special_release(struct special_trie *t)
 
 static void grow(struct special_trie *t)
 {
-    struct trie_bucket *old = t->bucket;
+    struct trie_slot *old = t->slot;
     uint32_t n_old = t->mask + 1;
-    t->bucket = mem_zalloc(mem_mul(n_old, 2 * sizeof *t->bucket));
+    t->slot = mem_zalloc(mem_mul(n_old, 2 * sizeof *t->slot));
     t->mask = n_old * 2 - 1;
     for (uint32_t i = 0; i < n_old; i++)
         if (old[i].key)
@@ -78,11 +78,11 @@ bool special_add(struct special_trie *t, struct str text, int32_t id, bool contr
         if (!child) {
             if (t->n_nodes >= MAX_NODES - 1)
                 return false;
-            if (t->n_buckets * 2 > t->mask)
+            if (t->n_slots * 2 > t->mask)
                 grow(t);
             child = add_node(t);
-            put(t, (struct trie_bucket){(node << 8 | byte) + 1, child});
-            t->n_buckets++;
+            put(t, (struct trie_slot){(node << 8 | byte) + 1, child});
+            t->n_slots++;
         }
         node = child;
     }
@@ -101,8 +101,8 @@ static bool counts(const struct special_filter *f, bool control, size_t end, siz
     return f->control && (!f->trusted || end <= trusted_end);
 }
 
-/* End of the trusted range that contains `at`, 0 when none does. *i: the first range that ends after
- * `at`; it advances with `at`. */
+/* End of the trusted range that holds `at`, 0 when none does. *i: the first range that ends behind
+ * `at`, moves on with it. */
 static size_t trusted_until(const struct special_filter *f, size_t at, size_t *i)
 {
     while (*i < f->n_trusted && f->trusted[*i].end <= at)
@@ -110,7 +110,7 @@ static size_t trusted_until(const struct special_filter *f, size_t at, size_t *i
     return *i < f->n_trusted && f->trusted[*i].start <= at ? f->trusted[*i].end : 0;
 }
 
-/* First range that ends after `at`. */
+/* First range that ends behind `at`. */
 static size_t first_range(const struct special_filter *f, size_t at)
 {
     size_t low = 0, high = f->trusted ? f->n_trusted : 0;

@@ -2,8 +2,8 @@
  * joined piece has the highest score merges first, leftmost among equals, bytes as the fallback.
  *
  * Inside this file U+2581 (the vocabulary's mark for a space) is written as a plain space, in the
- * vocabulary and in the text. There is no pre-tokenizer. The text is split wherever no piece contains
- * both neighbouring characters: no merge can cross such a place, so the result is the same.
+ * vocabulary and in the text. The text has no pre-tokenizer; it is cut where two neighbouring
+ * characters stand inside no piece, which no merge can ever cross, so the result is the same.
  * Called by tokenizer.c; any thread. */
 #include <math.h>
 #include <stdlib.h>
@@ -23,24 +23,24 @@ static uint64_t bigram_key(uint32_t first, uint32_t second)
     return ((uint64_t)first << 32 | second) + 1;
 }
 
-static uint64_t *bigram_bucket(const struct bigram_set *b, uint64_t key)
+static uint64_t *bigram_slot(const struct bigram_set *b, uint64_t key)
 {
     uint32_t i = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32) & b->mask;
-    while (b->bucket[i] && b->bucket[i] != key)
+    while (b->slot[i] && b->slot[i] != key)
         i = (i + 1) & b->mask;
-    return &b->bucket[i];
+    return &b->slot[i];
 }
 
 static void bigram_grow(struct bigram_set *b)
 {
     struct bigram_set old = *b;
-    uint32_t cap = old.bucket ? (old.mask + 1) * 2 : 1024;
-    b->bucket = mem_zalloc(mem_mul(cap, sizeof *b->bucket));
+    uint32_t cap = old.slot ? (old.mask + 1) * 2 : 1024;
+    b->slot = mem_zalloc(mem_mul(cap, sizeof *b->slot));
     b->mask = cap - 1;
-    for (uint32_t i = 0; old.bucket && i <= old.mask; i++)
-        if (old.bucket[i])
-            *bigram_bucket(b, old.bucket[i]) = old.bucket[i];
-    mem_free(old.bucket);
+    for (uint32_t i = 0; old.slot && i <= old.mask; i++)
+        if (old.slot[i])
+            *bigram_slot(b, old.slot[i]) = old.slot[i];
+    mem_free(old.slot);
 }
 
 static void bigram_add(struct bigram_set *b, uint32_t first, uint32_t second)
@@ -49,24 +49,24 @@ static void bigram_add(struct bigram_set *b, uint32_t first, uint32_t second)
         b->ascii[first][second >> 6] |= 1ull << (second & 63);
         return;
     }
-    if (!b->bucket || b->n * 2 > b->mask)
+    if (!b->slot || b->n * 2 > b->mask)
         bigram_grow(b);
     uint64_t key = bigram_key(first, second);
-    uint64_t *bucket = bigram_bucket(b, key);
-    b->n += *bucket == 0;
-    *bucket = key;
+    uint64_t *slot = bigram_slot(b, key);
+    b->n += *slot == 0;
+    *slot = key;
 }
 
 static bool bigram_has(const struct bigram_set *b, uint32_t first, uint32_t second)
 {
     if (first < 128 && second < 128)
         return b->ascii[first][second >> 6] >> (second & 63) & 1;
-    return b->bucket && *bigram_bucket(b, bigram_key(first, second));
+    return b->slot && *bigram_slot(b, bigram_key(first, second));
 }
 
 /* ---- loading ---- */
 
-/* The symbol of one code point: its token, or the character itself when it has no token. */
+/* The symbol of one code point: its token, or itself as a character without one. */
 static uint32_t char_symbol(const struct tokenizer *t, struct str bytes, uint32_t code_point)
 {
     if (bytes.len == 1)
@@ -117,7 +117,7 @@ static void add_split(struct splits *all, struct split s)
     all->at[all->n++] = s;
 }
 
-/* Tries each border between code points of a piece. A piece that is not valid UTF-8 cannot come from
+/* Tries each border between code points of a piece. One that is no valid UTF-8 can't come from
  * text. */
 static void add_piece(const struct tokenizer *t, uint32_t id, uint32_t rank, struct splits *all)
 {
@@ -284,7 +284,7 @@ static bool encode_run(struct encode *x, struct str run)
     return true;
 }
 
-/* text: spaces are plain already, and it holds no added token. */
+/* text: spaces already plain, no added token in it. */
 static bool encode_runs(struct encode *x, struct str text)
 {
     size_t start = 0, at = 0;
@@ -303,7 +303,7 @@ static bool encode_runs(struct encode *x, struct str text)
     return start == at || encode_run(x, (struct str){text.ptr + start, at - start});
 }
 
-/* A space before the fragment when the model was trained that way; this needs a copy. */
+/* A space in front when the model was trained so: it needs a copy of the fragment. */
 static bool encode_part(struct encode *x, struct str text)
 {
     if (text.len == 0)

@@ -1,11 +1,11 @@
-/* Finds stop strings in a stream that arrives in pieces. The result does not depend on where the pieces
- * end: the earliest start wins, and of strings that start together the one that completes first
+/* Stop strings in a stream that arrives in pieces. The answer does not depend on where the stream is
+ * cut: the earliest start wins, and of strings that start together the one that completes first
  * (the shortest). Text is held back only from the first place where a stop string may still
- * complete, so at most one byte less than the longest. Called by the engine thread; no allocation. */
+ * complete, so at most the longest one less a byte. Called by the engine thread; no allocation. */
 #include "base/check.h"
 #include "engine/text/text.h"
 
-/* The held text and the new text, as one. */
+/* What was held and what came now, as one text. */
 struct view {
     struct str held, text;
 };
@@ -29,7 +29,7 @@ static bool equal_at(const struct view *v, size_t from, struct str s, size_t n)
     return true;
 }
 
-/* The shortest stop string that is complete at `from`, or -1; *open: another could still
+/* The shortest stop string that stands complete at `from`, or -1; *open: another could still
  * complete there when more text comes. */
 static int match_here(const struct stop_set *set, const struct view *v, size_t from, bool *open)
 {

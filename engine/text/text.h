@@ -1,6 +1,6 @@
 /* Text in, tokens out, and back: tokenizer, incremental detokenizer, stop strings.
- * Everything here is read-only once made and may be used by any thread, except struct detok and
- * struct stop_scan, which belong to one sequence. */
+ * Everything here is read-only after it was made and may be used by any thread, except struct detok
+ * and struct stop_scan, which belong to one sequence. */
 #ifndef ENGINE_TEXT_TEXT_H
 #define ENGINE_TEXT_TEXT_H
 
@@ -50,9 +50,9 @@ struct str tokenizer_text(const struct tokenizer *t, int32_t token);
 /* The bytes the token stands for in output: byte-level decoded, U+2581 as a space, byte tokens as
  * their byte; control tokens give their text. Borrows. */
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t token);
-/* The part of them that decoding shows: nothing for a control token with skip_special, and not the
- * space that encoding put before a fragment. *at_start: a fragment begins here (true at first; updated
- * for the next token). Borrows. */
+/* Of them, those that decoding shows: none of a control token with skip_special; without the space
+ * that encoding put in front of a fragment. *at_start: a fragment begins here (true at first; set for
+ * the next token). Borrows. */
 struct str tokenizer_shown(const struct tokenizer *t, int32_t token, bool skip_special,
                            bool *at_start);
 
@@ -89,7 +89,7 @@ enum status tokenizer_decode(const struct tokenizer *t, const int32_t *id, uint3
 
 /* ---- incremental detokenizer (engine/text/detok.c) ---- */
 
-/* Holds back at most 3 bytes and never emits part of a code point. No allocation. */
+/* Holds back at most 3 bytes: never emits half a code point. No allocation. */
 struct detok {
     const struct tokenizer *tok;
     char held[4];
@@ -108,9 +108,10 @@ uint32_t detok_bound(const struct tokenizer *tok);
 
 enum { STOP_MAX_STRINGS = 16, STOP_MAX_BYTES = 256 };
 
-/* Finds the earliest occurrence of any stop string in a stream that arrives in pieces, and holds back
- * only text that could still become one. The earliest start wins; of strings that start together, the
- * shortest. The result never depends on where the pieces end. Fixed memory. */
+/* Finds the earliest occurrence of any stop string in a stream cut anywhere, holding back only what
+ * could still become one. The earliest start wins; of strings that start together the one that
+ * completes first, the shortest: so the answer never depends on where the stream is cut. Fixed
+ * memory. */
 struct stop_set {
     struct str s[STOP_MAX_STRINGS]; /* borrows; each 1..STOP_MAX_BYTES bytes */
     uint32_t n;
@@ -124,11 +125,11 @@ struct stop_scan {
 };
 void stop_scan_init(struct stop_scan *s, const struct stop_set *set);
 /* Feeds text; appends what is safe to emit to out (bounded: n_held + text.len). Returns the index of
- * the matched stop string or -1; on a match, out holds the text before it (and, with include, the match
- * itself) and nothing after it. */
+ * the matched stop string or -1; on a match out got all before the match (and, with include, the match
+ * itself) and nothing after. */
 int stop_scan_push(struct stop_scan *s, struct str text, bool include, char *out, uint32_t *n_out);
-/* The end of the stream: releases the held text. A string that was complete but waited for an earlier
- * start, which did not complete, is a match here. */
+/* The end of the stream: releases what is held. A string that was complete but had to wait for an
+ * earlier start that did not complete is a match here. */
 int stop_scan_flush(struct stop_scan *s, char *out, uint32_t *n_out);
 
 #endif

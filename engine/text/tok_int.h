@@ -1,4 +1,4 @@
-/* Shared by the parts of the tokenizer: the loaded vocabulary and the state of one encode call.
+/* What the parts of the tokenizer share: the loaded vocabulary and the state of one encode call.
  * Internal to engine/text. */
 #ifndef ENGINE_TEXT_TOK_INT_H
 #define ENGINE_TEXT_TOK_INT_H
@@ -12,7 +12,7 @@ enum tok_model { TOK_BPE, TOK_SPM };
 /* Pairs of neighbouring code points that occur inside some token (SentencePiece-style only). */
 struct bigram_set {
     uint64_t ascii[128][2]; /* bit second of row first */
-    uint64_t *bucket; /* owns; first << 32 | second, plus 1; 0: empty */
+    uint64_t *slot; /* owns; first << 32 | second, plus 1; 0: empty */
     uint32_t mask, n;
 };
 
@@ -20,7 +20,7 @@ struct tokenizer {
     enum tok_model model;
     uint32_t n_vocab;
     struct str *text; /* owns the array; texts borrow from the file */
-    struct str *bytes; /* owns the array; the bytes of each token, in byte_pool or the file */
+    struct str *bytes; /* owns the array; what a token stands for, in byte_pool or the file */
     char *byte_pool; /* owns */
     uint8_t *type; /* owns; enum token_type */
     bool *direct; /* owns; a piece equal to the token's bytes encodes to just this token */
@@ -33,7 +33,7 @@ struct tokenizer {
     struct pretok *pretok; /* BPE; owns */
     struct bigram_set bigrams; /* SPM */
     uint32_t ascii[128]; /* SPM: symbols of the first 128 characters */
-    bool space_prefix; /* SPM: a space goes before each fragment */
+    bool space_prefix; /* SPM: a space in front of each fragment */
     bool add_bos, add_eos;
     int32_t bos, eos, unknown;
     int32_t *stop; /* owns; ascending */
@@ -53,7 +53,7 @@ struct encode {
     enum status status;
 };
 
-/* False once the limit on tokens is exceeded. */
+/* False once the bound on tokens is passed. */
 bool encode_emit(struct encode *x, int32_t id);
 
 /* bpe.c: reads merges and pre (pre_option, when not empty, instead of the file's); encodes text without
@@ -65,7 +65,7 @@ bool bpe_fragment(struct encode *x, struct str text);
 enum status spm_load(struct tokenizer *t, const struct gguf *g, struct err *e);
 bool spm_fragment(struct encode *x, struct str text);
 
-/* Marks the tokens whose bytes encode to the token itself. symbols: splits bytes into x->merge.sym
+/* Marks the tokens whose own bytes encode to themselves. symbols: splits bytes into x->merge.sym
  * and returns their number. */
 void mark_direct(struct tokenizer *t, uint32_t (*symbols)(struct encode *x, struct str bytes));
 /* The direct token of these bytes, -1 when there is none. */

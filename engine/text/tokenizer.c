@@ -1,5 +1,5 @@
-/* The tokenizer's door: reads tokenizer.ggml.* of a GGUF, takes added tokens out of the text and
- * gives the rest to bpe.c or spm.c. Read-only after tokenizer_new; any thread. */
+/* The tokenizer's door: reads tokenizer.ggml.* of a GGUF, cuts added tokens out of the text and
+ * hands the rest to bpe.c or spm.c. Read-only after tokenizer_new; any thread. */
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
@@ -24,7 +24,7 @@ static enum status load_texts(struct tokenizer *t, const struct gguf *g, struct 
     size_t cursor = 0;
     for (uint32_t i = 0; i < t->n_vocab; i++)
         if (!gguf_array_next_string(tokens, &cursor, &t->text[i]))
-            return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: truncated after %u entries", i);
+            return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: cut after %u entries", i);
     return OK;
 }
 
@@ -48,7 +48,7 @@ static enum status load_types(struct tokenizer *t, const struct gguf *g, struct 
     return OK;
 }
 
-/* The bytes that a byte-level token spells: false when a character stands for no byte. */
+/* Spelling of a byte-level token: false when a character stands for no byte. */
 static bool alphabet_bytes(struct str text, char *out, size_t *n)
 {
     *n = 0;
@@ -93,7 +93,7 @@ static bool hex_byte(struct str text, char *out)
     return true;
 }
 
-/* The bytes that token i stands for: written to out (at most its own length), or borrowed. */
+/* What token i stands for in text: written to out (at most its own length), or borrowed. */
 static struct str token_bytes(const struct tokenizer *t, uint32_t i, char *out)
 {
     struct str text = t->text[i];
@@ -276,7 +276,7 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t->type);
     mem_free(t->direct);
     mem_free(t->stop);
-    mem_free(t->bigrams.bucket);
+    mem_free(t->bigrams.slot);
     byte_map_release(&t->by_bytes);
     pair_map_release(&t->pairs);
     special_release(&t->special);
@@ -313,7 +313,7 @@ int32_t find_direct(const struct tokenizer *t, struct str bytes)
     return id >= 0 && t->direct[id] ? id : -1;
 }
 
-/* ---- facts about tokens ---- */
+/* ---- what is known about a token ---- */
 
 const char *tokenizer_pre(const struct tokenizer *t)
 {

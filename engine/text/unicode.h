@@ -1,11 +1,11 @@
-/* Character classes for the pre-tokenizer patterns: generated, dated tables (unicode_tables.c), because
- * the Unicode version of a host library must not decide where text is split. Read-only. */
+/* Character classes for the pre-tokeniser patterns: generated, dated tables (unicode_tables.c),
+ * because a host library's Unicode version must not decide where text is cut. Read-only. */
 #ifndef ENGINE_TEXT_UNICODE_H
 #define ENGINE_TEXT_UNICODE_H
 
 #include <stdint.h>
 
-/* General categories; Cn and Cs are the code points in no row. The upper nibble is the major class. */
+/* General categories; Cn and Cs are what no row holds. The upper nibble is the major class. */
 enum uni_category {
     UNI_LU = 0x10,
     UNI_LL,

@@ -11,7 +11,7 @@ static uint32_t pow2_at_least(uint64_t n)
     return p;
 }
 
-/* A multiply-fold hash, eight bytes per step. Keys are tokens and pieces of text; chains are bounded
+/* A multiply-fold hash, eight bytes a step. Keys are tokens and pieces of text; chains are bounded
  * by the vocabulary, which is fixed, so no secret is needed. */
 static uint32_t hash_bytes(struct str s)
 {
@@ -37,21 +37,21 @@ static uint32_t hash_bytes(struct str s)
 void byte_map_init(struct byte_map *m, const struct str *text, uint32_t n)
 {
     uint32_t cap = pow2_at_least((uint64_t)n * 2);
-    m->bucket = mem_zalloc(mem_mul(cap, sizeof *m->bucket));
+    m->slot = mem_zalloc(mem_mul(cap, sizeof *m->slot));
     m->mask = cap - 1;
     m->text = text;
 }
 
 void byte_map_release(struct byte_map *m)
 {
-    mem_free(m->bucket);
-    m->bucket = NULL;
+    mem_free(m->slot);
+    m->slot = NULL;
 }
 
-static struct byte_bucket *find_bucket(const struct byte_map *m, struct str key, uint32_t hash)
+static struct byte_slot *find_slot(const struct byte_map *m, struct str key, uint32_t hash)
 {
     for (uint32_t i = hash & m->mask;; i = (i + 1) & m->mask) {
-        struct byte_bucket *s = &m->bucket[i];
+        struct byte_slot *s = &m->slot[i];
         if (s->id_plus_1 == 0 || (s->hash == hash && str_eq(m->text[s->id_plus_1 - 1], key)))
             return s;
     }
@@ -60,14 +60,14 @@ static struct byte_bucket *find_bucket(const struct byte_map *m, struct str key,
 void byte_map_add(struct byte_map *m, uint32_t id)
 {
     uint32_t hash = hash_bytes(m->text[id]);
-    struct byte_bucket *s = find_bucket(m, m->text[id], hash);
+    struct byte_slot *s = find_slot(m, m->text[id], hash);
     if (s->id_plus_1 == 0)
-        *s = (struct byte_bucket){hash, id + 1};
+        *s = (struct byte_slot){hash, id + 1};
 }
 
 int32_t byte_map_find(const struct byte_map *m, struct str key)
 {
-    return (int32_t)find_bucket(m, key, hash_bytes(key))->id_plus_1 - 1;
+    return (int32_t)find_slot(m, key, hash_bytes(key))->id_plus_1 - 1;
 }
 
 /* Printable Latin-1 stands for itself; the other 68 bytes follow from U+0100 on, in order. */

@@ -11,14 +11,14 @@
 
 /* ---- bytes -> id (vocab.c) ---- */
 
-struct byte_bucket {
+struct byte_slot {
     uint32_t hash;
     uint32_t id_plus_1; /* 0: empty */
 };
 
 /* Keys are borrowed from a table text[id]; open addressing, at most half full. */
 struct byte_map {
-    struct byte_bucket *bucket; /* owns */
+    struct byte_slot *slot; /* owns */
     uint32_t mask;
     const struct str *text; /* borrows */
 };
@@ -29,20 +29,20 @@ void byte_map_release(struct byte_map *m);
 void byte_map_add(struct byte_map *m, uint32_t id);
 int32_t byte_map_find(const struct byte_map *m, struct str key); /* -1 when absent */
 
-/* The 256 characters with which byte-level vocabularies write bytes. */
+/* The 256 characters that byte-level vocabularies write bytes with. */
 uint32_t byte_char(uint8_t byte);
 int char_byte(uint32_t code_point); /* -1 for any other character */
 
 /* ---- added tokens (special.c) ---- */
 
-struct trie_bucket {
+struct trie_slot {
     uint32_t key; /* node << 8 | byte, plus 1; 0: empty */
     uint32_t child;
 };
 
 struct special_trie {
-    struct trie_bucket *bucket; /* owns */
-    uint32_t mask, n_buckets;
+    struct trie_slot *slot; /* owns */
+    uint32_t mask, n_slots;
     int32_t *id; /* owns; per node, -1 when no token ends there */
     bool *control; /* owns; per node */
     uint32_t n_nodes, cap_nodes;
@@ -60,11 +60,10 @@ struct special_match {
 };
 struct special_filter {
     bool control, user; /* kinds that count */
-    const struct text_range
-        *trusted; /* NULL: all of the text; else a control token must lie inside one */
+    const struct text_range *trusted; /* NULL: all; else a control token must lie inside one */
     size_t n_trusted;
 };
-/* The first place at or after `at` where a token of those kinds starts, and the longest token there. */
+/* The first place at or behind `at` where a token that counts starts, the longest one there. */
 bool special_find(const struct special_trie *t, struct str text, size_t at,
                   const struct special_filter *f, struct special_match *out);
 
@@ -72,14 +71,14 @@ bool special_find(const struct special_trie *t, struct str text, size_t at,
 
 #define SYMBOL_CHAR 0x80000000u /* plus a code point: a character that is no token */
 
-struct pair_bucket {
+struct pair_slot {
     uint64_t key; /* left << 32 | right; UINT64_MAX: empty */
     uint32_t rank;
     uint32_t id;
 };
 
 struct pair_map {
-    struct pair_bucket *bucket; /* owns */
+    struct pair_slot *slot; /* owns */
     uint32_t mask;
 };
 

@@ -55,7 +55,9 @@ struct params {
     struct str model; /* borrows from the body, as all below */
     const struct json *messages, *prompt, *content, *tokens;
     const struct json *stop, *stop_token_ids, *logit_bias, *kwargs, *tools, *tool_choice;
-    const struct json *response_format, *stream_options;
+    const struct json *response_format, *stream_options, *structured_outputs, *json_schema, *regex,
+        *grammar;
+    const struct json *guided_json, *guided_regex, *guided_choice, *guided_grammar;
     int64_t max_tokens, max_completion_tokens, min_tokens, top_k, n, top_logprobs, n_logprobs;
     int64_t best_of, priority, deadline_ms;
     struct str cache_salt, prefix, overflow;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "config/ledger.h"
+#include "server/api/constraint.h"
 #include "server/exchange.h"
 #include "server/limits.h"
 #include "server/server.h"
@@ -302,21 +303,6 @@ static enum status check_tools(const struct params *p, struct err *e)
     return OK;
 }
 
-static enum status check_format(const struct params *p, struct err *e)
-{
-    if (!p->response_format)
-        return OK;
-    const struct json *type =
-        json_is(p->response_format, JSON_OBJECT) ? json_get(p->response_format, "type") : NULL;
-    if (!json_is(type, JSON_STRING))
-        return err_set_field(e, ERR_INVALID, "response_format", "invalid_type",
-                             "\"response_format\" must be an object with a string \"type\"");
-    if (str_eq_c(json_string(type), "text"))
-        return OK;
-    return err_set_field(e, ERR_UNSUPPORTED, "response_format", "unsupported_parameter",
-                         "\"response_format\" other than \"text\" is not supported yet");
-}
-
 static enum status check_together(enum api api, const struct params *p, struct err *e)
 {
     int64_t asked = p->given[FIELD_max_completion_tokens] ? p->max_completion_tokens
@@ -337,8 +323,7 @@ static enum status check_together(enum api api, const struct params *p, struct e
         !str_eq_c(p->overflow, "sinks"))
         return err_set_field(e, ERR_INVALID, "overflow", "invalid_value",
                              "\"overflow\" must be \"stop\" or \"sinks\"");
-    enum status status = check_tools(p, e);
-    return status ? status : check_format(p, e);
+    return check_tools(p, e);
 }
 
 /* The model's own recommendation stands where the request is silent. */
@@ -432,6 +417,8 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
         status = read_stop_tokens(ex->service, p->stop_token_ids, r, e);
     if (!status && p->logit_bias)
         status = read_bias(ex->service, p->logit_bias, r, e);
+    if (!status)
+        status = constraint_read(ex->service, p, &r->grammar, e);
     if (status)
         return status;
     fill_sampling(ex->service, api, p, &r->sampling);

@@ -17,6 +17,7 @@
 #include "server/exchange.h"
 #include "server/api/job.h"
 #include "server/server.h"
+#include "server/grammars.h"
 #include "server/service.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -171,6 +172,7 @@ static void set_up(void)
     service.tok = tok;
     service.tmpl = tmpl;
     service.sched = sched;
+    service.grammars = grammars_new(tok, NULL);
     service.max_context = 512;
     service.n_vocab = fake.n_vocab;
 }

@@ -338,7 +338,7 @@ REFUSED = {
         "gpt-2", {"merges": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.STRING, ["! ☃"]))},
         "tokenizer.ggml.merges: entry 0 names a token that the vocabulary lacks"),
     "merge of one": ("gpt-2", {"merges": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.STRING, ["! !", "!!"]))},
-                     "tokenizer.ggml.merges: entry 1 is not a pair"),
+                     "tokenizer.ggml.merges: entry 1 is no pair"),
     "no scores": ("llama-spm", {"scores": None}, "sentencepiece tokenizer: the file lacks tokenizer.ggml.scores"),
     "few scores": ("llama-spm", {"scores": (gguf_bytes.ARRAY, gguf_bytes.array(gguf_bytes.F32, [1.0]))},
                    "tokenizer.ggml.scores: 1 entries for 32000 tokens"),

@@ -25,6 +25,7 @@
 #include "scheduler/tenant.h"
 #include "server/budget.h"
 #include "server/server.h"
+#include "server/grammars.h"
 #include "server/service.h"
 
 extern char **environ;
@@ -239,6 +240,7 @@ static void listen_and_serve(struct world *w, const struct engine_info *info)
                                   .tmpl = w->tmpl,
                                   .sched = w->sched,
                                   .named = w->prefixes,
+                                  .grammars = grammars_new(w->tok, w->ledger),
                                   .max_context = w->max_context,
                                   .n_vocab = w->slow.be.n_vocab,
                                   .created = clock_unix_s()};
@@ -261,6 +263,7 @@ static uint64_t close_all(struct world *w)
     server_free(w->srv);
     kv_named_close(w->prefixes);
     sched_free(w->sched);
+    grammars_free(w->service.grammars);
     tenants_free(w->tenants);
     ledger_free(w->ledger);
     slow_close(&w->slow.be);

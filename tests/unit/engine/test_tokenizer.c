@@ -248,10 +248,10 @@ static uint32_t naive_merge(const struct pair_map *pairs, uint32_t *sym, uint32_
         for (uint32_t i = 0; i + 1 < n; i++) {
             uint64_t key = (uint64_t)sym[i] << 32 | sym[i + 1];
             for (uint32_t s = 0; s <= pairs->mask; s++)
-                if (pairs->bucket[s].key == key && pairs->bucket[s].rank < best) {
-                    best = pairs->bucket[s].rank;
+                if (pairs->slot[s].key == key && pairs->slot[s].rank < best) {
+                    best = pairs->slot[s].rank;
                     at = i;
-                    id = pairs->bucket[s].id;
+                    id = pairs->slot[s].id;
                 }
         }
         if (best == UINT32_MAX)

@@ -1,0 +1,75 @@
+/* Which states are in the middle of a string: whatever plain text comes, they take it. Most tokens of a
+ * vocabulary are plain text, so that these need not be walked through one by one (vocab.h, match.c). */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/vocab.h"
+
+struct byte_span {
+    uint8_t first, last;
+};
+
+/* Do all texts of these byte ranges lead from `state` to `to`? Bytes that lead to the same state as the one
+ * before need no second look: transitions come in few runs. */
+static bool all_lead(const struct automaton *a, uint16_t state, const struct byte_span *span,
+                     uint32_t n, uint16_t to)
+{
+    uint16_t before = 0;
+    for (uint32_t byte = span->first; byte <= span->last; byte++) {
+        uint16_t next = automaton_next(a, state, (uint8_t)byte);
+        if (!next || (n == 1 && next != to))
+            return false;
+        if (n > 1 && next != before && !all_lead(a, next, span + 1, n - 1, to))
+            return false;
+        before = next;
+    }
+    return true;
+}
+
+/* Where any plain code point leads, the same for all of them; 0: they differ, or one is not taken. */
+static uint16_t plain_step(const struct automaton *a, uint16_t state)
+{
+    static const struct {
+        struct byte_span span[4];
+        uint32_t n;
+    } texts[] = {
+        {{{' ', '!'}}, 1},
+        {{{'#', '['}}, 1},
+        {{{']', 0x7f}}, 1},
+        {{{0xc2, 0xdf}, {0x80, 0xbf}}, 2},
+        {{{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}, 3},
+        {{{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}, 3},
+        {{{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}, 3},
+        {{{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}, 3},
+        {{{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}, 4},
+        {{{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}, 4},
+        {{{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}, 4},
+    };
+    uint16_t to = automaton_next(a, state, 'a');
+    if (!to || a->flags[to] != STATE_READS || automaton_next(a, state, 'b') != to)
+        return 0;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (!all_lead(a, state, texts[i].span, texts[i].n, to))
+            return 0;
+    return to;
+}
+
+void automaton_find_plain(struct automaton *a)
+{
+    uint16_t *to = mem_zalloc(mem_mul(a->n_states, sizeof(*to)));
+    a->plain = mem_zalloc(a->n_states);
+    for (uint32_t s = 1; s < a->n_states; s++)
+        if (a->flags[s] == STATE_READS)
+            to[s] = plain_step(a, (uint16_t)s);
+    for (uint32_t s = 1; s < a->n_states; s++) {
+        uint16_t at = (uint16_t)s;
+        uint32_t n = 0;
+        while (n < GRAM_PLAIN_CHARS && to[at] && to[at] != at) {
+            at = to[at];
+            n++;
+        }
+        a->plain[s] = n == GRAM_PLAIN_CHARS || (to[at] && to[at] == at);
+    }
+    mem_free(to);
+}

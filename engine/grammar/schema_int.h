@@ -1,0 +1,72 @@
+/* Parts of schema.c. A conjunction is a list of schema objects that must all hold: a schema, what its $ref
+ * and allOf add, and the branch of its anyOf or oneOf that is looked at. */
+#ifndef ENGINE_GRAMMAR_SCHEMA_INT_H
+#define ENGINE_GRAMMAR_SCHEMA_INT_H
+
+#include "base/json.h"
+#include "engine/grammar/expr.h"
+
+enum { CONJ_MAX = 24, SCHEMA_MAX_DEPTH = 64, SCHEMA_MAX_VISITS = 1 << 16 };
+
+enum type_bit {
+    TYPE_NULL = 1,
+    TYPE_BOOLEAN = 2,
+    TYPE_INTEGER = 4,
+    TYPE_NUMBER = 8,
+    TYPE_STRING = 16,
+    TYPE_ARRAY = 32,
+    TYPE_OBJECT = 64,
+    TYPE_ANY = 127
+};
+
+struct conj {
+    const struct json *node[CONJ_MAX]; /* objects; a schema `true` adds none */
+    uint32_t n;
+    uint32_t n_expanded; /* of them, whose $ref and allOf have been added */
+    uint32_t branched; /* bit i: a branch of node[i]'s anyOf or oneOf is among the nodes */
+};
+
+struct ref_rule {
+    const struct json *target;
+    uint32_t rule;
+};
+
+struct schema {
+    struct exprs *x;
+    const struct json *root;
+    struct ref_rule *ref; /* owns */
+    uint32_t n_refs, cap_refs;
+    uint32_t depth, n_visits;
+    uint32_t any_value; /* rule, 0: not made yet */
+    uint32_t string; /* rule of any string, likewise */
+    bool failed;
+    struct err *e;
+};
+
+/* ---- schema.c ---- */
+/* Records the first error, with the pointer of node. Returns an expression that matches nothing. */
+expr_id schema_fail(struct schema *s, enum status status, const struct json *node, const char *key,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+expr_id schema_value(struct schema *s, const struct json *node); /* a schema: object or boolean */
+expr_id schema_all(struct schema *s, const struct json *const *node,
+                   uint32_t n); /* all must hold */
+/* The only value of a keyword in a conjunction, NULL when none has it; several that differ are refused. */
+const struct json *conj_one(struct schema *s, const struct conj *c, const char *key);
+bool conj_has(const struct conj *c, const char *key);
+/* A non-negative integer keyword: the largest (of minima) or least of all; false: none has it. */
+bool conj_count(struct schema *s, const struct conj *c, const char *key, bool largest,
+                uint32_t *out);
+expr_id schema_space(struct schema *s);
+expr_id schema_any_value(struct schema *s);
+expr_id schema_any_string(struct schema *s);
+expr_id schema_literal(struct schema *s, const struct json *value); /* const, and members of enum */
+struct str schema_text(struct schema *s, struct str text,
+                       struct buf *out); /* quoted and escaped, in out */
+
+/* ---- per type ---- */
+expr_id schema_object(struct schema *s, const struct conj *c);
+expr_id schema_array(struct schema *s, const struct conj *c);
+expr_id schema_string(struct schema *s, const struct conj *c);
+expr_id schema_number(struct schema *s, const struct conj *c, bool integer);
+
+#endif

@@ -1,0 +1,412 @@
+/* Objects: declared members in their order, others where the schema says what they are.
+ *
+ * R(i) is what may follow once a member has been written and the first i are dealt with: R(i) = ("," member i)
+ * R(i + 1), optional for members that are. Each is a rule called at the end of the one before, so that it takes
+ * no place on the stack. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema_int.h"
+
+enum { MAX_MEMBERS = 512 };
+
+struct member {
+    struct str name;
+    const struct json *schema[CONJ_MAX]; /* all must hold */
+    uint32_t n_schemas;
+    bool required;
+};
+
+struct object {
+    struct member *member; /* owns [n] */
+    uint32_t n, cap;
+    bool others; /* members that are not declared may come */
+    const struct json *other; /* their schema, NULL: any value */
+    const struct json *pattern; /* of their names, or NULL */
+    uint32_t min, max; /* members */
+};
+
+static struct member *find_member(struct object *o, struct str name)
+{
+    for (uint32_t i = 0; i < o->n; i++)
+        if (str_eq(o->member[i].name, name))
+            return &o->member[i];
+    return NULL;
+}
+
+static struct member *add_member(struct schema *s, struct object *o, const struct json *node,
+                                 struct str name)
+{
+    struct member *m = find_member(o, name);
+    if (m)
+        return m;
+    if (o->n == MAX_MEMBERS) {
+        schema_fail(s, ERR_TOO_LARGE, node, "properties", "has over %d members", MAX_MEMBERS);
+        return NULL;
+    }
+    if (o->n == o->cap) {
+        o->cap = o->cap ? 2 * o->cap : 16;
+        o->member = mem_realloc(o->member, mem_mul(o->cap, sizeof(*o->member)));
+    }
+    o->member[o->n] = (struct member){.name = name};
+    return &o->member[o->n++];
+}
+
+/* ---- reading ---- */
+
+static void read_properties(struct schema *s, struct object *o, const struct json *node)
+{
+    const struct json *list = json_get(node, "properties");
+    if (list && !json_is(list, JSON_OBJECT)) {
+        schema_fail(s, ERR_INVALID, node, "properties", "must be an object of schemas");
+        return;
+    }
+    for (const struct json *v = list ? json_first(list) : NULL; v && !s->failed; v = json_next(v)) {
+        struct member *m = add_member(s, o, node, json_key(v));
+        if (m && m->n_schemas < CONJ_MAX)
+            m->schema[m->n_schemas++] = v;
+    }
+}
+
+static void read_required(struct schema *s, struct object *o, const struct json *node)
+{
+    const struct json *list = json_get(node, "required");
+    if (list && !json_is(list, JSON_ARRAY)) {
+        schema_fail(s, ERR_INVALID, node, "required", "must be an array of names");
+        return;
+    }
+    for (const struct json *v = list ? json_first(list) : NULL; v && !s->failed; v = json_next(v)) {
+        if (!json_is(v, JSON_STRING)) {
+            schema_fail(s, ERR_INVALID, node, "required", "must be an array of names");
+            return;
+        }
+        struct member *m = add_member(s, o, node, json_string(v));
+        if (m)
+            m->required = true;
+    }
+}
+
+static bool declares(const struct json *node, struct str name)
+{
+    const struct json *list = json_get(node, "properties");
+    const struct json *v = json_is(list, JSON_OBJECT) ? json_first(list) : NULL;
+    while (v && !str_eq(json_key(v), name))
+        v = json_next(v);
+    return v != NULL;
+}
+
+/* Does the pattern match the name, anywhere in it? */
+static bool matches_name(struct schema *s, const struct json *pattern, struct str name)
+{
+    struct exprs x;
+    struct automaton a;
+    struct err e;
+    bool matches = false;
+    exprs_init(&x);
+    exprs_set_rule(&x, 0, regex_expr(&x, json_key(pattern), REGEX_PLAIN, false, &e));
+    if (automaton_build(&x, &a, &e) == OK) {
+        uint16_t at = a.start[0]; /* a regular expression makes no calls */
+        for (size_t i = 0; i < name.len && at; i++)
+            at = automaton_next(&a, at, (uint8_t)name.ptr[i]);
+        matches = at && (a.flags[at] & STATE_FINAL);
+        automaton_release(&a);
+    } else {
+        schema_fail(s, e.status, pattern, NULL, "%s", e.text);
+    }
+    exprs_release(&x);
+    return matches;
+}
+
+/* The schema's patterns and additionalProperties also speak about members that it does not declare. */
+static void apply_to_member(struct schema *s, struct member *m, const struct json *node)
+{
+    const struct json *patterns = json_get(node, "patternProperties");
+    const struct json *more = json_get(node, "additionalProperties");
+    bool covered = declares(node, m->name);
+    for (const struct json *v = json_is(patterns, JSON_OBJECT) ? json_first(patterns) : NULL;
+         v && !s->failed; v = json_next(v)) {
+        if (!matches_name(s, v, m->name))
+            continue;
+        covered = true;
+        if (m->n_schemas < CONJ_MAX)
+            m->schema[m->n_schemas++] = v;
+    }
+    if (!covered && more && m->n_schemas < CONJ_MAX)
+        m->schema[m->n_schemas++] = more;
+}
+
+/* Others are written where one schema alone says what they are: an additionalProperties that is not false, a
+ * single pattern, or nothing at all with no member declared. */
+static void read_others(struct schema *s, const struct conj *c, struct object *o)
+{
+    const struct json *patterns = NULL, *more = NULL;
+    uint32_t n_patterns = 0, n_more = 0, n_open = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct json *p = json_get(c->node[i], "patternProperties");
+        const struct json *a = json_get(c->node[i], "additionalProperties");
+        if (p && !json_is(p, JSON_OBJECT))
+            schema_fail(s, ERR_INVALID, c->node[i], "patternProperties",
+                        "must be an object of schemas");
+        if (json_is(p, JSON_OBJECT) && json_count(p)) {
+            patterns = p;
+            n_patterns += (uint32_t)json_count(p);
+        }
+        if (a) {
+            more = a;
+            n_more++;
+        }
+        n_open += !p && !a;
+    }
+    if (s->failed)
+        return;
+    bool alone = n_open + 1 >= c->n || c->n <= 1; /* other schemas say nothing about them */
+    if (n_patterns == 1 && alone && o->n == 0) {
+        o->others = true;
+        o->pattern = json_first(patterns);
+        o->other = json_first(patterns);
+    } else if (n_patterns == 0 && n_more == 1 && n_open + 1 == c->n && !json_is(more, JSON_FALSE)) {
+        o->others = true;
+        o->other = more;
+    } else if (n_patterns == 0 && n_more == 0 && o->n == 0) {
+        o->others = true;
+    } else if (n_patterns > 1 && o->n == 0) {
+        schema_fail(s, ERR_UNSUPPORTED, patterns, NULL,
+                    "several patterns of names, any of which may match the same name");
+    }
+}
+
+static void close_unevaluated(struct schema *s, const struct conj *c, struct object *o)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (!json_is(json_get(c->node[i], "unevaluatedProperties"), JSON_FALSE))
+            continue;
+        if (c->n > 1)
+            schema_fail(s, ERR_UNSUPPORTED, c->node[i], "unevaluatedProperties",
+                        "beside $ref, allOf, anyOf or oneOf is not supported");
+        if (!json_get(c->node[i], "additionalProperties") &&
+            !json_get(c->node[i], "patternProperties"))
+            o->others = false;
+    }
+}
+
+static bool read_object(struct schema *s, const struct conj *c, struct object *o)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        read_properties(s, o, c->node[i]);
+    for (uint32_t i = 0; i < c->n; i++)
+        read_required(s, o, c->node[i]);
+    for (uint32_t k = 0; k < o->n; k++)
+        for (uint32_t i = 0; i < c->n && !s->failed; i++)
+            apply_to_member(s, &o->member[k], c->node[i]);
+    conj_count(s, c, "minProperties", true, &o->min);
+    conj_count(s, c, "maxProperties", false, &o->max);
+    if (!s->failed)
+        read_others(s, c, o);
+    close_unevaluated(s, c, o);
+    return !s->failed;
+}
+
+/* ---- writing ---- */
+
+static expr_id name_expr(struct schema *s, struct str name)
+{
+    struct buf text = {0};
+    expr_id id = expr_literal(s->x, schema_text(s, name, &text));
+    buf_release(&text);
+    return id;
+}
+
+static expr_id pair_of(struct schema *s, expr_id name, expr_id value)
+{
+    return expr_seq(s->x, (expr_id[]){name, expr_text(s->x, ":"), schema_space(s), value}, 4);
+}
+
+/* allOf over a list of schemas, as a schema would say it. */
+static expr_id member_value(struct schema *s, const struct member *m)
+{
+    if (m->n_schemas == 0)
+        return schema_any_value(s);
+    return m->n_schemas == 1 ? schema_value(s, m->schema[0])
+                             : schema_all(s, m->schema, m->n_schemas);
+}
+
+static expr_id as_rule(struct schema *s, expr_id body)
+{
+    uint32_t rule = exprs_add_rule(s->x);
+    exprs_set_rule(s->x, rule, body);
+    return expr_rule(s->x, rule);
+}
+
+static expr_id after_comma(struct schema *s, expr_id pair)
+{
+    return expr_seq3(s->x, expr_text(s->x, ","), schema_space(s), pair);
+}
+
+/* Code points behind a prefix of declared names: any name but a declared one. */
+static expr_id other_tail(struct schema *s, const struct object *o, const uint32_t *from,
+                          uint32_t n, size_t at)
+{
+    struct exprs *x = s->x;
+    struct expr_list list = {NULL, 0, 0};
+    struct expr_range *next = mem_alloc(mem_mul((size_t)n + 1, sizeof(*next)));
+    uint32_t *kept = mem_alloc(mem_mul((size_t)n + 1, sizeof(*kept))), n_next = 0;
+    bool ends = true;
+    for (uint32_t i = 0; i < n; i++) {
+        struct str name = o->member[from[i]].name;
+        uint32_t c;
+        if (name.len == at) {
+            ends = false;
+            continue;
+        }
+        utf8_decode((struct str){name.ptr + at, name.len - at}, &c);
+        bool seen = false;
+        for (uint32_t k = 0; k < n_next && !seen; k++)
+            seen = next[k].first == c;
+        if (!seen)
+            next[n_next++] = (struct expr_range){c, c};
+    }
+    if (ends)
+        expr_list_add(&list, expr_empty(x));
+    expr_id any = regex_class(x, NULL, 0, true, REGEX_JSON);
+    expr_list_add(&list, expr_seq2(x, regex_class(x, next, n_next, true, REGEX_JSON),
+                                   expr_repeat(x, any, 0, EXPR_MANY)));
+    for (uint32_t k = 0; k < n_next && !s->failed; k++) {
+        uint32_t n_kept = 0;
+        int bytes = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            struct str name = o->member[from[i]].name;
+            uint32_t c;
+            int len =
+                name.len > at ? utf8_decode((struct str){name.ptr + at, name.len - at}, &c) : 0;
+            if (len <= 0 || c != next[k].first)
+                continue;
+            kept[n_kept++] = from[i];
+            bytes = len;
+        }
+        if (at + (size_t)bytes > 128) {
+            schema_fail(s, ERR_TOO_LARGE, o->other ? o->other : s->root, NULL,
+                        "a member's name of over 128 bytes beside additionalProperties");
+            break;
+        }
+        expr_id one = regex_class(x, &next[k], 1, false, REGEX_JSON);
+        expr_list_add(&list, expr_seq2(x, one, other_tail(s, o, kept, n_kept, at + (size_t)bytes)));
+    }
+    expr_id id = expr_alt(x, list.id, list.n);
+    expr_list_release(&list);
+    mem_free(next);
+    mem_free(kept);
+    return id;
+}
+
+static expr_id other_name(struct schema *s, const struct object *o)
+{
+    struct exprs *x = s->x;
+    struct err e = {.text = ""};
+    expr_id inside;
+    if (o->pattern) {
+        inside = regex_expr(x, json_key(o->pattern), REGEX_JSON, false, &e);
+        if (x->error.status) {
+            x->error.status = OK;
+            return schema_fail(s, e.status ? e.status : ERR_TOO_LARGE, o->pattern, NULL, "%s",
+                               e.text);
+        }
+    } else if (o->n == 0) {
+        return schema_any_string(s);
+    } else {
+        uint32_t *all = mem_alloc(mem_mul(o->n, sizeof(*all)));
+        for (uint32_t i = 0; i < o->n; i++)
+            all[i] = i;
+        inside = other_tail(s, o, all, o->n, 0);
+        mem_free(all);
+    }
+    return expr_seq3(x, expr_text(x, "\""), inside, expr_text(x, "\""));
+}
+
+static expr_id other_pair(struct schema *s, const struct object *o)
+{
+    expr_id value = o->other ? schema_value(s, o->other) : schema_any_value(s);
+    return as_rule(s, pair_of(s, other_name(s, o), value));
+}
+
+static bool counts_fit(struct schema *s, const struct conj *c, const struct object *o)
+{
+    uint32_t n_required = 0;
+    for (uint32_t i = 0; i < o->n; i++)
+        n_required += o->member[i].required;
+    bool min_ok = o->min <= n_required || (o->n == 0 && o->min == 1 && o->others);
+    bool max_ok = o->max == EXPR_MANY || (!o->others && o->n <= o->max) || o->n == 0;
+    if (!min_ok)
+        schema_fail(s, ERR_UNSUPPORTED, c->node[0], "minProperties",
+                    "is more than the required members");
+    if (!max_ok)
+        schema_fail(s, ERR_UNSUPPORTED, c->node[0], "maxProperties",
+                    "is less than the declared members");
+    return min_ok && max_ok;
+}
+
+static expr_id braces(struct schema *s, expr_id inside)
+{
+    expr_id space = schema_space(s);
+    return expr_seq(
+        s->x, (expr_id[]){expr_text(s->x, "{"), space, inside, space, expr_text(s->x, "}")}, 5);
+}
+
+/* No member is declared: others alone, as many as the counts allow. */
+static expr_id map_expr(struct schema *s, const struct object *o)
+{
+    struct exprs *x = s->x;
+    expr_id pair = other_pair(s, o);
+    uint32_t max = o->max == EXPR_MANY ? EXPR_MANY : o->max ? o->max - 1 : 0;
+    if (o->max == 0)
+        return expr_text(x, "{}");
+    expr_id full = braces(s, expr_seq2(x, pair, expr_repeat(x, after_comma(s, pair), 0, max)));
+    return o->min ? full : expr_alt2(x, expr_text(x, "{}"), full);
+}
+
+static expr_id members_expr(struct schema *s, const struct object *o)
+{
+    struct exprs *x = s->x;
+    struct expr_list first = {NULL, 0, 0};
+    expr_id *pair = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*pair)));
+    expr_id *rest = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*rest)));
+    expr_id other = o->others ? other_pair(s, o) : expr_never(x);
+    uint32_t i;
+    for (i = 0; i < o->n; i++)
+        pair[i] =
+            as_rule(s, pair_of(s, name_expr(s, o->member[i].name), member_value(s, &o->member[i])));
+    rest[o->n] =
+        o->others ? as_rule(s, expr_repeat(x, after_comma(s, other), 0, EXPR_MANY)) : expr_empty(x);
+    for (i = o->n; i-- > 0;) {
+        expr_id next = after_comma(s, pair[i]);
+        rest[i] = as_rule(
+            s, expr_seq2(x, o->member[i].required ? next : expr_maybe(x, next), rest[i + 1]));
+    }
+    for (i = 0; i < o->n; i++) {
+        expr_list_add(&first, expr_seq2(x, pair[i], rest[i + 1]));
+        if (o->member[i].required)
+            break;
+    }
+    bool may_be_empty = i == o->n;
+    if (may_be_empty && o->others)
+        expr_list_add(&first, expr_seq2(x, other, rest[o->n]));
+    expr_id id = braces(s, expr_alt(x, first.id, first.n));
+    if (may_be_empty)
+        id = expr_alt2(x, expr_text(x, "{}"), id);
+    expr_list_release(&first);
+    mem_free(pair);
+    mem_free(rest);
+    return id;
+}
+
+expr_id schema_object(struct schema *s, const struct conj *c)
+{
+    struct object o = {.max = EXPR_MANY};
+    expr_id id = expr_never(s->x);
+    if (read_object(s, c, &o) && counts_fit(s, c, &o))
+        id = o.n == 0 ? (o.others ? map_expr(s, &o) : expr_text(s->x, "{}")) : members_expr(s, &o);
+    mem_free(o.member);
+    return id;
+}
