@@ -56,11 +56,11 @@ static inline uint32_t attend_rows(uint32_t group)
 {
     return group >= 48 ? 1 : 48 / group;
 }
-/* Queries, two states (chunk and total: max, sum, accumulator) a query vector, two blocks of scores, the
- * scales of a block's keys and values. */
+/* Queries, two states (chunk and total: max, sum of up to 16 lanes, accumulator) a query vector, two blocks
+ * of scores, the scales of a block's keys and values. */
 static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, uint32_t n_slots)
 {
-    return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 4) +
+    return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 34) +
            (16 + 2 * (size_t)kv_scale_groups(head_dim)) * n_slots;
 }
 /* The first position that a row at pos sees. */

@@ -10,6 +10,7 @@
 #include <simde/x86/fma.h>
 #include <string.h>
 
+#define attend_avx512 attend_emulated_avx512
 #define kernels_avx512 kernels_emulated_avx512
 #define matmul_q32_avx512 matmul_q32_emulated_avx512
 #define matmul_hl_avx512 matmul_hl_emulated_avx512

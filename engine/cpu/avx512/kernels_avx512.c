@@ -1,5 +1,5 @@
 /* The table of the AVX-512 level, and its quantising in 15 bits. What it has no kernel of its own for is
- * AVX2's: those passes wait for memory or for one chain of operations, not for width. */
+ * AVX2's: those passes are short, or wait for one chain of operations. */
 #include "engine/cpu/avx512/kernels_avx512.h"
 
 #include "config/settings.h"
@@ -63,7 +63,7 @@ static void quantise_hl(const float *x, uint32_t n, uint8_t *out)
 
 const struct kernels kernels_avx512 = {
     .name = "avx512",
-    .revision = 1,
+    .revision = 2,
     .format = &pack_16_rows,
     .act_bytes = {sizeof(struct act_q32), sizeof(struct act_hl), sizeof(struct act_f32)},
     .quantise = {quantise_q32_avx2, quantise_hl, quantise_f32_avx2},
@@ -77,5 +77,5 @@ const struct kernels kernels_avx512 = {
     .rope = rope_avx2,
     .kv_store = kv_store_avx2,
     .kv_rotate = kv_rotate_avx2,
-    .attend = attend_avx2,
+    .attend = attend_avx512,
 };

@@ -22,5 +22,6 @@ struct act_hl {
 extern kernel_matmul *const matmul_q32_avx512[PACK_KINDS];
 extern kernel_matmul *const matmul_hl_avx512[PACK_KINDS];
 extern kernel_matmul *const matmul_f32_avx512[PACK_KINDS];
+void attend_avx512(const struct attend *a);
 
 #endif

@@ -12,6 +12,7 @@
 #include "engine/cpu/levels.h"
 #include "engine/cpu/kernels.h"
 #include "engine/model/quant.h"
+#include "tests/unit/engine/tested_levels.h"
 #include "tests/unit/run_suite.h"
 
 static uint32_t seed;
@@ -36,6 +37,7 @@ static const struct shape shapes[] = {
     {64, 3, 16, 505, 16, 255},  {64, 3, 16, 505, 16, 256},  {64, 3, 16, 505, 16, 257},
     {256, 4, 16, 700, 12, 512}, {256, 4, 16, 505, 12, 512}, {24, 7, 24, 500, 6, 100},
     {20, 3, 8, 90, 7, 33},      {80, 4, 64, 700, 12, 300},  {64, 3, 16, 37, 16, 1000},
+    {128, 5, 16, 270, 7, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -226,24 +228,24 @@ static void check_shape(const struct shape *s, enum kv_dtype k, enum kv_dtype v,
 /* Loops over shapes and types of K; V's type is another one from shape to shape. */
 START_TEST(attention_equals_softmax_and_a_row_has_the_same_bits_in_any_tile_and_from_staging)
 {
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         int shape = _i / KV_N_DTYPES, k = _i % KV_N_DTYPES;
         seed = (uint32_t)_i + 1;
         check_shape(&shapes[shape], (enum kv_dtype)k, (enum kv_dtype)((k + shape) % KV_N_DTYPES),
-                    levels_at(l));
+                    tested(l));
     }
 }
 END_TEST
 
 START_TEST(large_scores_do_not_overflow)
 {
-    for (uint32_t l = 0; levels_at(l); l++) {
+    for (uint32_t l = 0; tested(l); l++) {
         struct fixture f;
         seed = 5;
-        fixture_make(&f, &shapes[2], KV_F16, KV_F16, levels_at(l));
+        fixture_make(&f, &shapes[2], KV_F16, KV_F16, tested(l));
         for (size_t i = 0; i < f.s.n_rows * f.stride; i++)
             f.q[i] *= 100;
-        run(levels_at(l), &f, 0, f.s.n_rows, f.out);
+        run(tested(l), &f, 0, f.s.n_rows, f.out);
         for (uint32_t r = 0; r < f.s.n_rows; r++)
             for (uint32_t i = 0; i < f.s.group * f.s.dim; i++)
                 ck_assert(fabsf(f.out[r * f.stride + i]) <= 1.001f);
@@ -284,10 +286,10 @@ START_TEST(stored_bytes_are_equal_on_all_levels)
             if (slot == 10)
                 v[0] = -INFINITY;
             bool finite = slot != 9 && slot != 10;
-            ck_assert_int_eq(levels_at(0)->kv_store(&l, 0, a, slot, k, v), finite);
-            for (uint32_t i = 1; levels_at(i); i++)
-                ck_assert_int_eq(levels_at(i)->kv_store(&l, 0, b, slot, k, v), finite);
-            if (levels_at(1))
+            ck_assert_int_eq(tested(0)->kv_store(&l, 0, a, slot, k, v), finite);
+            for (uint32_t i = 1; tested(i); i++)
+                ck_assert_int_eq(tested(i)->kv_store(&l, 0, b, slot, k, v), finite);
+            if (tested(1))
                 ck_assert_mem_eq(a, b, l.group[0].unit_bytes);
         }
         mem_free(a);
@@ -328,7 +330,7 @@ START_TEST(what_is_stored_is_near_and_a_slot_leaves_its_neighbours_alone)
         for (uint32_t i = 0; i < SLOTS; i++) {
             uint32_t slot = i * 7 % SLOTS;
             draw_values(x[slot], dim, (int)slot % 7);
-            ck_assert(levels_at(0)->kv_store(&l, 0, unit, slot, x[slot], x[slot]));
+            ck_assert(tested(0)->kv_store(&l, 0, unit, slot, x[slot], x[slot]));
         }
         for (uint32_t slot = 0; slot < SLOTS; slot++) {
             for (uint32_t i = 0; i < dim; i++) {
@@ -371,11 +373,11 @@ START_TEST(values_that_a_type_cannot_hold_are_not_finite)
             layout_make(&l, &(struct shape){.dim = 40, .n_slots = SLOTS}, (enum kv_dtype)type,
                         (enum kv_dtype)type);
             uint8_t *unit = mem_zalloc(l.group[0].unit_bytes);
-            for (uint32_t i = 0; levels_at(i); i++) {
+            for (uint32_t i = 0; tested(i); i++) {
                 for (uint32_t at = 0; at < 80; at += 13) {
                     float x[80] = {1, -2};
                     x[at] = cases[c].x; /* of k, then of v */
-                    ck_assert_int_eq(levels_at(i)->kv_store(&l, 0, unit, at % SLOTS, x, x + 40),
+                    ck_assert_int_eq(tested(i)->kv_store(&l, 0, unit, at % SLOTS, x, x + 40),
                                      cases[c].finite[type]);
                 }
             }
@@ -404,10 +406,10 @@ START_TEST(rotation_keeps_products_undoes_itself_and_has_the_same_bits_on_all_le
             got += (double)x[i] * (double)y[i];
         ck_assert_double_eq_tol(got, want, 1e-2);
         ck_assert_float_ne(x[0], a[0]);
-        for (uint32_t i = 1; levels_at(i); i++) {
+        for (uint32_t i = 1; tested(i); i++) {
             float z[256];
             memcpy(z, b, sizeof z);
-            levels_at(i)->kv_rotate(z, dim);
+            tested(i)->kv_rotate(z, dim);
             ck_assert_mem_eq(z, y, dim * sizeof z[0]);
         }
         c_kv_rotate(x, dim);

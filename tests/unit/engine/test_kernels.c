@@ -10,6 +10,7 @@
 #include "engine/cpu/levels.h"
 #include "engine/cpu/avx512/kernels_avx512.h"
 #include "engine/model/quant.h"
+#include "tests/unit/engine/tested_levels.h"
 #include "tests/unit/run_suite.h"
 
 enum { MAX_TOKENS = 19, MAX_IN = 1024 };
@@ -24,20 +25,6 @@ enum { N_TYPES = sizeof types / sizeof types[0] };
 static const int settings_of[] = {SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32};
 
 static uint32_t seed;
-
-#if defined(__x86_64__)
-extern const struct kernels kernels_emulated_avx512; /* tests/emulate/ */
-#endif
-
-/* The levels of this machine, then on x86-64 with AVX2 the AVX-512 level once more, emulated. */
-static const struct kernels *tested(uint32_t i)
-{
-#if defined(__x86_64__)
-    if (i > 1 && !levels_at(i))
-        return levels_at(i - 1) ? &kernels_emulated_avx512 : NULL;
-#endif
-    return levels_at(i);
-}
 
 static uint32_t draw(void)
 {
