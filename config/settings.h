@@ -18,6 +18,12 @@ struct settings_list {
 enum settings_kv_dtype { SET_KV_F16, SET_KV_BF16, SET_KV_F32, SET_KV_Q8, SET_KV_Q4 };
 enum { SET_KV_AUTO }; /* kv.dtype_k, kv.dtype_v: the others follow as in settings_kv_dtype */
 enum settings_isolation { SET_ISOLATION_TENANT, SET_ISOLATION_GLOBAL, SET_ISOLATION_OFF };
+enum settings_preempt {
+    SET_PREEMPT_AUTO,
+    SET_PREEMPT_SWAP,
+    SET_PREEMPT_RECOMPUTE,
+    SET_PREEMPT_NEVER
+};
 enum settings_log_format { SET_LOG_TEXT, SET_LOG_JSON };
 enum settings_isa { SET_ISA_AUTO, SET_ISA_C, SET_ISA_AVX2, SET_ISA_AVX512 };
 enum settings_activations { SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32 };

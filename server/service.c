@@ -11,6 +11,7 @@
 #include "config/metrics.h"
 #include "config/models.h"
 #include "server/grammars.h"
+#include "server/service_int.h"
 
 /* ---- names ---- */
 
@@ -169,13 +170,12 @@ static enum status open_sched(struct service *v, struct tenants *tenants, struct
     enum status status =
         engine_backend(v->engine, v->kv.store, &v->kv.layout, rows, &v->backend, e);
     if (!status)
-        status = kv_memory_for_sched(&v->kv, set, &memory, e);
+        status = service_sched_memory(v, &memory, e);
     if (status)
         return status;
     v->backend->tier = v->kv.tier;
     status =
         sched_new(&limits, v->backend, &memory, engine_tokenizer(v->engine), metrics, &v->sched, e);
-    v->kv.sched = v->sched;
     return status ? status : sched_start(v->sched, e);
 }
 
@@ -201,7 +201,7 @@ enum status service_load(struct service *v, struct tenants *tenants, struct ledg
     if (!status)
         status = engine_open(v->path, v->set, &v->engine, e);
     if (!status)
-        status = kv_memory_open(&v->kv, v->engine, v->set, context_of(v), e);
+        status = service_open_kv(v, context_of(v), e);
     if (!status)
         status = open_sched(v, tenants, metrics, e);
     if (!status) {

@@ -15,9 +15,9 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/text/text.h"
+#include "kvpool/memory.h"
 #include "kvpool/named.h"
 #include "scheduler/scheduler.h"
-#include "server/kv_memory.h"
 
 struct grammars;
 

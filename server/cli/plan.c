@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "kvpool/arena.h"
 #include "server/budget.h"
-#include "server/kv_memory.h"
+#include "kvpool/memory.h"
 #include "server/cli/verb.h"
 
 enum { MAX_USERS = 4096 };

@@ -15,7 +15,7 @@
 #include "base/size.h"
 #include "config/settings.h"
 #include "scheduler/sim/simulate.h"
-#include "server/kv_memory.h"
+#include "kvpool/memory.h"
 #include "server/cli/verb.h"
 
 enum {

@@ -25,7 +25,7 @@ ARROWS = {
         "engine/text/text.h", "engine/grammar/grammar.h",
     ],
     "server": [
-        "base/*", "config/*", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/store.h", "kvpool/tier.h",
+        "base/*", "config/*", "kvpool/memory.h", "kvpool/layout.h", "kvpool/sizing.h", "kvpool/arena.h", "kvpool/store.h", "kvpool/tier.h",
         "kvpool/disk.h",
         "kvpool/named.h",
         "engine/engine.h", "engine/text/text.h", "engine/template/template.h", "engine/grammar/grammar.h",
