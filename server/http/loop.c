@@ -105,6 +105,9 @@ void loop_resume(struct conn *c)
 
 void loop_pend(struct conn *c)
 {
+    if (c->pending)
+        return;
+    c->pending = true;
     c->next_pending = c->loop->pending;
     c->loop->pending = c;
 }
@@ -233,6 +236,7 @@ static void pump_pending(struct loop *l)
     while (l->pending) {
         struct conn *c = l->pending;
         l->pending = c->next_pending;
+        c->pending = false;
         http_pending(c);
     }
 }

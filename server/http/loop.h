@@ -44,6 +44,7 @@ struct conn {
     int fd;
     bool deaf; /* answered past libmicrohttpd: what comes is discarded, see refusal.h */
     bool ended; /* and the other side is done */
+    bool pending; /* in loop.pending: once, however often something calls for it */
     uint32_t n_begun, n_completed; /* requests that libmicrohttpd read, and that are over */
     char ip[46];
     struct framing framing; /* what was read, see gate.h */
