@@ -25,24 +25,30 @@ INLINE __m512i bias_of(int kind, int h, const struct act_hl *a)
     return h == 0 ? first : _mm512_sub_epi32(spread4(&a->bias[1]), first);
 }
 
+/* steps of the block's eight from half h on, which share the scale s.d[h]. */
+INLINE void add_half(int kind, int nt, const uint8_t *payload, int h, int steps,
+                     const struct scales *s, const uint8_t *act, size_t stride, __m512 *acc)
+{
+    __m512i dot[TILE_TOKENS];
+    UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm512_setzero_si512();
+    add_bytes(kind, nt, payload, steps * h, steps * (h + 1), offsetof(struct act_hl, high), act,
+              stride, dot);
+    UNROLL for (int t = 0; t < nt; t++) dot[t] =
+        _mm512_add_epi32(_mm512_slli_epi32(dot[t], 8), bias_of(kind, h, TOKEN(t)));
+    add_bytes(kind, nt, payload, steps * h, steps * (h + 1), offsetof(struct act_hl, low), act,
+              stride, dot);
+    UNROLL for (int t = 0; t < nt; t++) acc[t] = add_dot(acc[t], dot[t], s->d[h], TOKEN(t)->d);
+}
+
 INLINE void block_hl(int kind, int nt, const uint8_t *unit, const uint8_t *block,
                      const uint8_t *act, size_t stride, __m512 *acc)
 {
     const uint8_t *payload = block + BLOCK_HEAD(kind);
     const struct scales s = load_scales(kind, unit, block);
     const int steps = HAS_HALVES(kind) ? 4 : 8;
-    __m512i dot[TILE_TOKENS];
-    UNROLL for (int h = 0; h < 8 / steps; h++)
-    {
-        UNROLL for (int t = 0; t < nt; t++) dot[t] = _mm512_setzero_si512();
-        add_bytes(kind, nt, payload, steps * h, steps * (h + 1), offsetof(struct act_hl, high), act,
-                  stride, dot);
-        UNROLL for (int t = 0; t < nt; t++) dot[t] =
-            _mm512_add_epi32(_mm512_slli_epi32(dot[t], 8), bias_of(kind, h, TOKEN(t)));
-        add_bytes(kind, nt, payload, steps * h, steps * (h + 1), offsetof(struct act_hl, low), act,
-                  stride, dot);
-        UNROLL for (int t = 0; t < nt; t++) acc[t] = add_dot(acc[t], dot[t], s.d[h], TOKEN(t)->d);
-    }
+    add_half(kind, nt, payload, 0, steps, &s, act, stride, acc);
+    if (HAS_HALVES(kind))
+        add_half(kind, nt, payload, 1, steps, &s, act, stride, acc);
     UNROLL for (int t = 0; t < nt; t++) acc[t] = add_mins(kind, acc[t], &s, TOKEN(t)->sum);
 }
 
