@@ -24,7 +24,7 @@
 #include "scheduler/tenant.h"
 #include "server/cli/banner.h"
 #include "server/budget.h"
-#include "server/server.h"
+#include "server/front.h"
 #include "server/service.h"
 
 struct app {

@@ -160,7 +160,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     MHD_suspend_connection(ex->conn->mhd);
     loop_watch(ex->conn);
     ex->streaming = true;
-    loop_timer(ex->conn, TIMER_PING);
+    conn_timer(ex->conn, TIMER_PING);
     loop_pend(ex->conn);
     return 0;
 }
@@ -232,7 +232,7 @@ static enum MHD_Result begin(struct conn *c, const char *url, const char *method
     snprintf(ex->path, sizeof(ex->path), "%s", url);
     ex->anthropic = header_value(c, "anthropic-version").ptr != NULL;
     set_request_id(ex);
-    loop_timer(c, TIMER_BODY);
+    conn_timer(c, TIMER_BODY);
 
     const struct body_framing f = header_framing(c);
     ex->n_announced = f.sized ? f.length : UINT64_MAX;
@@ -409,11 +409,11 @@ static void pump_stream(struct exchange *ex)
     switch (stream_pump(ex, c->fd, &c->loop->out)) {
     case STREAM_OPEN:
         if (ex->n_sent != before || stash_before)
-            loop_timer(c, TIMER_PING);
+            conn_timer(c, TIMER_PING);
         break;
     case STREAM_BLOCKED:
         if (!stash_before || ex->stash.len - ex->stash_at != stash_before)
-            loop_timer(c, TIMER_SLOW);
+            conn_timer(c, TIMER_SLOW);
         break;
     case STREAM_ENDED:
         ex->stream_ended = true;
@@ -494,7 +494,7 @@ void http_expired(struct conn *c, enum timer_kind kind)
         if (stream_ping(ex, c->fd, &c->loop->out) == STREAM_BROKEN)
             end_by_hangup(ex, "client_gone");
         else
-            loop_timer(c, ex->stash.len ? TIMER_SLOW : TIMER_PING);
+            conn_timer(c, ex->stash.len ? TIMER_SLOW : TIMER_PING);
         break;
     case TIMER_SLOW:
         if (ex && ex->suspended)
@@ -545,7 +545,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
     if (c->framing.why)
         loop_pend(c);
     if (!c->deaf)
-        loop_timer(c, framing_idle(&c->framing) ? TIMER_IDLE : TIMER_HEAD);
+        conn_timer(c, framing_idle(&c->framing) ? TIMER_IDLE : TIMER_HEAD);
 }
 
 static void set_ip(struct conn *c)
@@ -575,7 +575,7 @@ static void conn_started(struct loop *l, struct MHD_Connection *mhd, void **cont
     ledger_add(&l->held, LEDGER_CONNECTIONS, CONNECTION_BYTES);
     gate_add(c);
     atomic_fetch_add_explicit(&l->srv->n_connections, 1, memory_order_relaxed);
-    loop_timer(c, TIMER_HEAD);
+    conn_timer(c, TIMER_HEAD);
 }
 
 static void conn_closed(struct loop *l, struct conn *c)

@@ -34,11 +34,6 @@ enum {
     STOP_GRACE_MS = 2000 /* for answers to leave once everything was told to end */
 };
 
-uint64_t loop_now_ns(void)
-{
-    return clock_ns();
-}
-
 /* ---- other threads ---- */
 
 void loop_poke(struct loop *l)
@@ -80,11 +75,6 @@ static void close_fd(int fd)
 }
 
 /* ---- connections ---- */
-
-void loop_timer(struct conn *c, enum timer_kind kind)
-{
-    timer_start(&c->loop->timers[kind], &c->timer, loop_now_ns());
-}
 
 void loop_watch(struct conn *c)
 {
@@ -280,7 +270,7 @@ static struct conn *conn_of_timer(struct timer *t)
 
 static void expire(struct loop *l)
 {
-    uint64_t now = loop_now_ns();
+    uint64_t now = clock_ns();
     for (int kind = 0; kind < N_TIMERS; kind++) {
         struct timer *t;
         while ((t = timer_take_expired(&l->timers[kind], now)))
@@ -291,7 +281,7 @@ static void expire(struct loop *l)
 /* Prompts that take long: how far they are. */
 static void look_at_prompts(struct loop *l)
 {
-    uint64_t now = loop_now_ns();
+    uint64_t now = clock_ns();
     if (!l->srv->set->log_access || now < l->looked_ns + MAX_WAIT_MS * NS_PER_MS)
         return;
     l->looked_ns = now;
@@ -304,7 +294,7 @@ static int wait_ms(struct loop *l)
 {
     if (l->run_mhd || l->to_pump || l->pending)
         return 0;
-    uint64_t now = loop_now_ns(), next = now + MAX_WAIT_MS * NS_PER_MS;
+    uint64_t now = clock_ns(), next = now + MAX_WAIT_MS * NS_PER_MS;
     for (int kind = 0; kind < N_TIMERS; kind++)
         if (timer_next_ns(&l->timers[kind]) < next)
             next = timer_next_ns(&l->timers[kind]);
@@ -345,7 +335,7 @@ static void cut(struct loop *l)
 /* Stopping: every answer ends now; what has not left after the grace is cut. */
 static void stop(struct loop *l)
 {
-    uint64_t now = loop_now_ns();
+    uint64_t now = clock_ns();
     if (!l->told_to_stop) {
         l->told_to_stop = true;
         l->kill_ns = now + STOP_GRACE_MS * NS_PER_MS;

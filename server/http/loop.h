@@ -18,40 +18,12 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "scheduler/request.h"
-#include "server/http/framing.h"
-#include "server/http/timers.h"
+#include "server/http/conn.h"
 
 struct MHD_Connection;
 struct MHD_Daemon;
 struct exchange;
 struct server;
-
-enum watch_kind { WATCH_MHD, WATCH_LISTEN, WATCH_EVENT, WATCH_CONN };
-
-/* First member of what epoll's data.ptr points to. */
-struct watch {
-    enum watch_kind kind;
-};
-
-struct conn {
-    struct watch watch;
-    struct loop *loop;
-    struct MHD_Connection *mhd; /* borrows; ends with the CLOSED notification */
-    struct exchange *ex; /* the request in progress, NULL between two */
-    struct conn *prev, *next; /* all connections of the loop */
-    struct conn *next_pending; /* of those that loop_pend was called for */
-    struct timer timer; /* of the phase it is in */
-    int fd;
-    bool deaf; /* answered past libmicrohttpd: what comes is discarded, see refusal.h */
-    bool ended; /* and the other side is done */
-    bool pending; /* in loop.pending: once, however often something calls for it */
-    uint32_t n_begun, n_completed; /* requests that libmicrohttpd read, and that are over */
-    char ip[46];
-    struct framing framing; /* what was read, see gate.h */
-};
-
-/* Phases with a deadline; a list of timers each. */
-enum timer_kind { TIMER_HEAD, TIMER_BODY, TIMER_IDLE, TIMER_PING, TIMER_SLOW, N_TIMERS };
 
 struct loop {
     struct server *srv; /* borrows */
@@ -94,8 +66,6 @@ void loop_wake(struct request *r, void *loop);
 void loop_prepared(struct loop *l, struct exchange *ex);
 
 /* ---- for http.c and stream.c, loop thread ---- */
-uint64_t loop_now_ns(void);
-void loop_timer(struct conn *c, enum timer_kind kind); /* (re)starts the connection's timer */
 /* The connection was just suspended: watches its socket for hang-ups and room to write. */
 void loop_watch(struct conn *c);
 /* Stops watching, hands the connection back to libmicrohttpd. */

@@ -25,6 +25,7 @@ enum {
 };
 
 struct offload {
+    void (*prepared)(struct loop *l, struct exchange *ex);
     struct mutex lock;
     struct cond changed; /* something waits, or a turn is over, or stopping */
     struct turns *turns; /* owns; under lock, as all below */
@@ -85,7 +86,7 @@ static void take_turn(struct offload *o, struct turn *item)
     mutex_unlock(&o->lock);
     atomic_fetch_sub(&ex->srv->n_preparing, 1);
     run(ex, stopping);
-    loop_prepared(l, ex);
+    o->prepared(l, ex);
     uint64_t cost = clock_thread_ns() - start;
     mutex_lock(&o->lock);
     turns_done(o->turns, key, cost > n_bytes * BYTE_NS ? cost : n_bytes * BYTE_NS);
@@ -108,13 +109,15 @@ static void offload_main(void *arg)
     mutex_unlock(&o->lock);
 }
 
-enum status offload_new(struct offload **out, struct err *e)
+enum status offload_new(void (*prepared)(struct loop *l, struct exchange *ex), struct offload **out,
+                        struct err *e)
 {
     struct offload *o = mem_zalloc(sizeof(*o));
     enum status status = OK;
     mutex_init(&o->lock);
     cond_init(&o->changed);
     o->turns = turns_new(NOBODY + 1);
+    o->prepared = prepared;
     for (int i = 0; i < N_THREADS && !status; i++)
         status = thread_start(&o->thread[i], "prepare", offload_main, o, e);
     *out = o;

@@ -11,14 +11,17 @@
 #include "base/status.h"
 
 struct exchange;
+struct loop;
 struct offload;
 
-enum status offload_new(struct offload **out, struct err *e);
+/* prepared: an exchange's turn is over; called by its thread, with the exchange's loop. */
+enum status offload_new(void (*prepared)(struct loop *l, struct exchange *ex), struct offload **out,
+                        struct err *e);
 /* What waits, and what comes, is answered with ERR_DRAINING from now on. */
 void offload_stop(struct offload *o);
 void offload_free(struct offload *o); /* NULL is fine; joins */
 
-/* Any thread: the exchange, which is suspended, gets its turn, then loop_prepared. */
+/* Any thread: the exchange, which is suspended, gets its turn, then `prepared`. */
 void offload_push(struct offload *o, struct exchange *ex);
 /* A new request: ERR_QUEUE_FULL when those of its key, or all, that wait here and in the scheduler are as
  * many as may wait. Then nothing was done. */

@@ -89,7 +89,7 @@ void refusal_now(struct conn *c, int problem_id, const struct err *e)
         answer_bytes(c, problem_id, e);
     shutdown(c->fd, SHUT_WR);
     c->deaf = true;
-    loop_timer(c, TIMER_BODY);
+    conn_timer(c, TIMER_BODY);
     if (epoll_ctl(c->loop->epoll_fd, EPOLL_CTL_ADD, c->fd, &ev) < 0)
         refusal_end(c);
 }

@@ -24,7 +24,7 @@
 #include "engine/template/template.h"
 #include "scheduler/tenant.h"
 #include "server/budget.h"
-#include "server/server.h"
+#include "server/front.h"
 #include "server/grammars.h"
 #include "server/service.h"
 

@@ -187,7 +187,7 @@ static void set_up(void)
     loop.event_fd = eventfd(0, EFD_NONBLOCK);
     for (uint32_t i = 0; i < 3; i++)
         tenant[i].slot = i;
-    ck_assert_int_eq(offload_new(&srv.offload, &e), OK);
+    ck_assert_int_eq(offload_new(loop_prepared, &srv.offload, &e), OK);
 }
 
 static void tear_down(void)

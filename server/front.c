@@ -1,5 +1,5 @@
-/* The front end as a whole; see server.h. */
-#include "server/server.h"
+/* The front end as a whole; see front.h. */
+#include "server/front.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ enum status server_new(const struct settings *set, const char *version, struct m
     srv->service[0] = service;
     srv->n_services = 1;
     enum status status = auth_load(&srv->auth, set, e);
-    return status ? status : offload_new(&srv->offload, e);
+    return status ? status : offload_new(loop_prepared, &srv->offload, e);
 }
 
 /* Each connection is a descriptor; files, epolls and the like need some more. */
