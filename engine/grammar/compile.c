@@ -1,6 +1,7 @@
 /* One door for all kinds of grammars; see compile.h. */
 #include "engine/grammar/compile.h"
 
+#include "engine/grammar/calls.h"
 #include "engine/grammar/expr.h"
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/regex.h"
@@ -53,6 +54,9 @@ enum status grammar_compile(enum grammar_kind kind, const struct json *source,
         break;
     case GRAMMAR_GBNF:
         st = gbnf_expr(&x, json_string(source), e);
+        break;
+    case GRAMMAR_CALLS:
+        st = calls_expr(&x, source, e);
         break;
     }
     if (!st)

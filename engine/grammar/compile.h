@@ -10,7 +10,8 @@ enum grammar_kind {
     GRAMMAR_SCHEMA, /* source: a JSON schema */
     GRAMMAR_REGEX, /* source: a string; the whole output matches it */
     GRAMMAR_CHOICE, /* source: an array of strings, one of which is the output */
-    GRAMMAR_GBNF /* source: a string of rules, the first being `root` */
+    GRAMMAR_GBNF, /* source: a string of rules, the first being `root` */
+    GRAMMAR_CALLS /* source: calls of tools, see calls.h; made by the server, not checked */
 };
 
 /* Errors: ERR_INVALID, ERR_UNSUPPORTED, ERR_TOO_LARGE with the place (a JSON pointer, a byte offset, a line);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_int.h"
@@ -761,12 +762,36 @@ expr_id schema_all(struct schema *s, const struct json *const *node, uint32_t n)
     return id;
 }
 
+static enum status end_schema(struct schema *s)
+{
+    mem_free(s->ref);
+    if (!s->failed && s->x->error.status)
+        *s->e = s->x->error;
+    return s->failed || s->x->error.status ? s->e->status : OK;
+}
+
 enum status schema_expr(struct exprs *x, const struct json *schema, struct err *e)
 {
     struct schema s = {.x = x, .root = schema, .e = e};
     exprs_set_rule(x, 0, schema_value(&s, schema));
-    mem_free(s.ref);
-    if (!s.failed && x->error.status)
-        *e = x->error;
-    return s.failed || x->error.status ? e->status : OK;
+    return end_schema(&s);
+}
+
+enum status schema_add_object(struct exprs *x, const struct json *schema, expr_id *out,
+                              struct err *e)
+{
+    struct schema s = {.x = x, .root = schema, .e = e};
+    struct json_doc *doc = NULL;
+    const struct json *type = json_get(schema, "type");
+    if (json_is(type, JSON_STRING) && str_eq_c(json_string(type), "object")) {
+        *out = schema_value(&s, schema);
+    } else {
+        const struct json_limits limits = {.depth = 2, .n_nodes = 4};
+        CHECK(json_parse(STR_LIT("{\"type\":\"object\"}"), limits, &doc, NULL) == OK);
+        const struct json *both[] = {json_root(doc), schema};
+        *out = schema_all(&s, both, 2);
+    }
+    enum status st = end_schema(&s);
+    json_free(doc);
+    return st;
 }

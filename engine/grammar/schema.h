@@ -20,6 +20,9 @@
 /* Sets rule 0 of x. Errors: ERR_INVALID or ERR_UNSUPPORTED with the pointer in the text, and in e->param as
  * far as it fits. The schema may be freed afterwards. */
 enum status schema_expr(struct exprs *x, const struct json *schema, struct err *e);
+/* *out: objects that validate, as an expression among others of x. Errors as above. */
+enum status schema_add_object(struct exprs *x, const struct json *schema, expr_id *out,
+                              struct err *e);
 /* Any object (json_object), or any value. */
 void schema_any_object(struct exprs *x);
 

@@ -499,6 +499,7 @@ struct chat_template {
     uint32_t n_names, cap_names;
     uint32_t *name_slots; /* open addressing over names, index + 1 */
     uint32_t n_name_slots;
+    struct buf source; /* for template_mentions */
     bool mentions_developer; /* the template knows the role itself */
     bool mentions_content;
     bool wants_parts; /* it renders content only as a list of parts */

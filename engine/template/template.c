@@ -365,6 +365,7 @@ enum status template_new(struct str source, struct chat_template **out, struct e
         return status;
     }
     t->parse.err = NULL;
+    buf_add_str(&t->source, source);
     probe_template(t);
     *out = t;
     return OK;
@@ -375,7 +376,13 @@ void template_free(struct chat_template *t)
     if (!t)
         return;
     tm_arena_release(&t->parse);
+    buf_release(&t->source);
     mem_free(t);
+}
+
+bool template_mentions(const struct chat_template *t, const char *text)
+{
+    return mentions(buf_str(&t->source), text);
 }
 
 bool template_ignores_messages(const struct chat_template *t)

@@ -19,6 +19,8 @@ void template_free(struct chat_template *t);
 /* True when the rendered text does not depend on the user's messages, in a few short conversations
  * (those that the template fails on do not count): an empty template, or one that ignores messages. */
 bool template_ignores_messages(const struct chat_template *t);
+/* Does the source hold this text? Tells whether it knows tools, and how it writes calls of them. */
+bool template_mentions(const struct chat_template *t, const char *text);
 
 struct template_args {
     const struct json

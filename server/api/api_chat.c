@@ -17,6 +17,8 @@ static enum status prepare(struct exchange *ex, const struct params *p, struct e
     if (!status)
         status = messages_encode(ex->service, p, &tokens, e);
     if (!status)
+        status = tools_open_prompt(ex->service, &j->tools, &tokens, e);
+    if (!status)
         status = prepare_prompt(ex, API_CHAT, p, r, &tokens, e);
     tokens_release(&tokens);
     return status;

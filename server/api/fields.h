@@ -66,7 +66,7 @@ struct params {
     uint64_t seed;
     bool stream, logprobs, echo, ignore_eos, include_stop, skip_special, parse_special;
     bool add_special, add_generation_prompt, continue_final;
-    bool kv_reserve;
+    bool kv_reserve, parallel_tools;
     bool timings;
     bool include_usage, continuous_usage; /* from stream_options */
     int none; /* target of rows that store nothing */

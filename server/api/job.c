@@ -73,6 +73,8 @@ static void release_collected(struct job *j)
         buf_release(&j->choice[i].logprobs);
         lists_release(&j->choice[i].lists);
         held_release(&j->choice[i].held);
+        toolcall_release(&j->choice[i].parser);
+        buf_release(&j->choice[i].calls);
     }
 }
 
@@ -88,6 +90,7 @@ void job_free(struct job *j)
     buf_release(&j->prefix);
     buf_release(&j->salt);
     buf_release(&j->messages);
+    tools_release(&j->tools);
     mem_free(j);
 }
 
@@ -228,6 +231,122 @@ static void begin_chunk(const struct job *j, struct buf *out, uint32_t index)
         buf_add_char(out, digits[--n]);
 }
 
+static bool has_scores(const struct choice *c)
+{
+    return c->logprobs.len || c->lists.n;
+}
+
+static void add_chunk(struct job *j, struct buf *out, uint32_t index, struct str text)
+{
+    struct choice *c = &j->choice[index];
+    bool chat = j->api == API_CHAT;
+    begin_chunk(j, out, index);
+    buf_add_c(out, chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
+    json_add_escaped(out, text);
+    buf_add_c(out, chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
+    if (!has_scores(c)) {
+        buf_add_c(out, "null");
+    } else if (chat) {
+        buf_add_c(out, "{\"content\":[");
+        buf_add_str(out, buf_str(&c->logprobs));
+        buf_add_c(out, "],\"refusal\":null}");
+    } else {
+        lists_add_json(out, &c->lists, NULL);
+    }
+    buf_add_c(out, ",\"finish_reason\":null");
+    end_chunk(j, out);
+}
+
+/* ---- calls of tools ---- */
+
+static uint32_t index_of(const struct job *j, const struct choice *c)
+{
+    return (uint32_t)(c - j->choice);
+}
+
+static bool knows_tool(void *arg, struct str name)
+{
+    const struct choice *c = arg;
+    return tools_knows(&c->job->tools, name);
+}
+
+static void call_text(void *arg, struct str text)
+{
+    struct choice *c = arg;
+    if (c->job->stream)
+        add_chunk(c->job, c->job->out, index_of(c->job, c), text);
+    else
+        buf_add_str(&c->text, text);
+}
+
+/* Opens a chunk with one call in its delta, behind the call's index. */
+static void begin_call_chunk(const struct choice *c)
+{
+    struct buf *out = c->job->out;
+    begin_chunk(c->job, out, index_of(c->job, c));
+    buf_printf(out, ",\"delta\":{\"tool_calls\":[{\"index\":%u,", c->parser.n_calls - 1);
+}
+
+static void end_call_chunk(const struct choice *c)
+{
+    buf_add_c(c->job->out, "\"}}]},\"logprobs\":null,\"finish_reason\":null");
+    end_chunk(c->job, c->job->out);
+}
+
+/* Up to the opening quote of the arguments. */
+static void add_call_head(const struct choice *c, struct buf *out, struct str name)
+{
+    const struct job *j = c->job;
+    char id[TOOLCALL_ID_CAP];
+    toolcall_id(j->id, index_of(j, c), c->parser.n_calls, j->tools.short_ids, id);
+    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
+    json_add_string(out, name);
+    buf_add_c(out, ",\"arguments\":\"");
+}
+
+static void call_begins(void *arg, struct str name)
+{
+    struct choice *c = arg;
+    if (c->job->stream) {
+        begin_call_chunk(c);
+        add_call_head(c, c->job->out, name);
+        end_call_chunk(c);
+    } else {
+        buf_add_c(&c->calls, c->calls.len ? ",{" : "{");
+        add_call_head(c, &c->calls, name);
+    }
+}
+
+static void call_arguments(void *arg, struct str piece)
+{
+    struct choice *c = arg;
+    if (c->job->stream) {
+        begin_call_chunk(c);
+        buf_add_c(c->job->out, "\"function\":{\"arguments\":\"");
+        json_add_escaped(c->job->out, piece);
+        end_call_chunk(c);
+    } else {
+        json_add_escaped(&c->calls, piece);
+    }
+}
+
+static void call_ends(void *arg)
+{
+    struct choice *c = arg;
+    if (!c->job->stream)
+        buf_add_c(&c->calls, "\"}}");
+}
+
+static void listen(struct job *j, struct choice *c)
+{
+    const struct toolcall_sink sink = {c,           knows_tool,     call_text,
+                                       call_begins, call_arguments, call_ends};
+    c->job = j;
+    toolcall_init(&c->parser, &sink);
+    if (j->tools.opened)
+        toolcall_opened(&c->parser, j->tools.format);
+}
+
 /* Chat opens each choice with the role, completions with the echoed prompt. */
 static void open_choice(struct job *j, struct buf *out, uint32_t index)
 {
@@ -239,6 +358,8 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
     c->lists.n_chars = p->scores.n_chars;
     if (j->logprobs && p->req->stops.n)
         held_init(&c->held, j->service->tok, p->req->skip_special);
+    if (j->tools.listens)
+        listen(j, c);
     if (j->api == API_CHAT && j->stream) {
         begin_chunk(j, out, index);
         buf_add_c(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
@@ -320,32 +441,6 @@ static void clear_scores(struct choice *c)
     lists_clear(&c->lists);
 }
 
-static bool has_scores(const struct choice *c)
-{
-    return c->logprobs.len || c->lists.n;
-}
-
-static void add_chunk(struct job *j, struct buf *out, uint32_t index, struct str text)
-{
-    struct choice *c = &j->choice[index];
-    bool chat = j->api == API_CHAT;
-    begin_chunk(j, out, index);
-    buf_add_c(out, chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
-    json_add_escaped(out, text);
-    buf_add_c(out, chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
-    if (!has_scores(c)) {
-        buf_add_c(out, "null");
-    } else if (chat) {
-        buf_add_c(out, "{\"content\":[");
-        buf_add_str(out, buf_str(&c->logprobs));
-        buf_add_c(out, "],\"refusal\":null}");
-    } else {
-        lists_add_json(out, &c->lists, NULL);
-    }
-    buf_add_c(out, ",\"finish_reason\":null");
-    end_chunk(j, out);
-}
-
 static void stream_token(struct job *j, struct buf *out, const struct request *r, uint32_t index,
                          const struct event *ev)
 {
@@ -354,15 +449,25 @@ static void stream_token(struct job *j, struct buf *out, const struct request *r
         clear_scores(c);
         add_scores(j, r, c, ev);
     }
-    if (ev->n_text || has_scores(c))
-        add_chunk(j, out, index, (struct str){event_text(ev), ev->n_text});
+    struct str text = {event_text(ev), ev->n_text};
+    if (j->tools.listens) {
+        if (has_scores(c))
+            add_chunk(j, out, index, STR_LIT(""));
+        clear_scores(c);
+        toolcall_feed(&c->parser, text);
+    } else if (ev->n_text || has_scores(c)) {
+        add_chunk(j, out, index, text);
+    }
 }
 
 static void collect_token(struct job *j, const struct request *r, uint32_t index,
                           const struct event *ev)
 {
     struct choice *c = &j->choice[index];
-    buf_add(&c->text, event_text(ev), ev->n_text);
+    if (j->tools.listens)
+        toolcall_feed(&c->parser, (struct str){event_text(ev), ev->n_text});
+    else
+        buf_add(&c->text, event_text(ev), ev->n_text);
     if (j->logprobs)
         add_scores(j, r, c, ev);
 }
@@ -382,7 +487,8 @@ static void end_scores(struct job *j, struct buf *out, const struct request *r, 
 
 static void add_finish(struct buf *out, const struct choice *c)
 {
-    buf_printf(out, ",\"finish_reason\":\"%s\"", finish_text(c->reason));
+    bool called = c->parser.n_calls && c->reason == FINISH_STOP;
+    buf_printf(out, ",\"finish_reason\":\"%s\"", called ? "tool_calls" : finish_text(c->reason));
     if (c->n_dropped > 0)
         buf_printf(out, ",\"dropped_tokens\":%u", c->n_dropped);
 }
@@ -397,6 +503,8 @@ static void on_finish(struct job *j, struct buf *out, const struct request *r, u
     open_choice(j, out, index);
     if (c->reason == FINISH_ERROR || c->reason == FINISH_CANCEL)
         return;
+    if (j->tools.listens)
+        toolcall_end(&c->parser);
     if (j->logprobs && r->stops.n)
         end_scores(j, out, r, index, ev);
     if (!j->stream)
@@ -442,6 +550,7 @@ static void on_event(struct job *j, uint32_t i_prompt, struct buf *out, const st
 {
     struct job_prompt *p = &j->prompt[i_prompt];
     uint32_t index = i_prompt * j->n + ev->choice;
+    j->out = out;
     switch ((enum event_type)ev->type) {
     case EVENT_TOKEN:
         open_choice(j, out, index); /* its chunk counts no token yet */
@@ -486,8 +595,8 @@ static uint64_t lists_bytes(const struct logprob_lists *l)
 
 static uint64_t kept_bytes(const struct job_prompt *p, const struct choice *c)
 {
-    return c->text.len + c->logprobs.len + c->held.records.len + lists_bytes(&c->lists) +
-           lists_bytes(&p->scores);
+    return c->text.len + c->calls.len + c->parser.in.len + c->logprobs.len + c->held.records.len +
+           lists_bytes(&c->lists) + lists_bytes(&p->scores);
 }
 
 /* Buffers double, so twice their length counts. When no more memory can be had the call ends with that
@@ -595,6 +704,21 @@ static uint32_t told_choice(const struct job *j, uint32_t i_told)
     return index;
 }
 
+/* Members of a message from its content's value on. */
+static void add_message(struct buf *out, const struct choice *c)
+{
+    if (c->calls.len && !c->text.len)
+        buf_add_c(out, "null");
+    else
+        json_add_string(out, buf_str(&c->text));
+    buf_add_c(out, ",\"refusal\":null");
+    if (!c->calls.len)
+        return;
+    buf_add_c(out, ",\"tool_calls\":[");
+    buf_add_str(out, buf_str(&c->calls));
+    buf_add_char(out, ']');
+}
+
 static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
 {
     uint32_t index = told_choice(j, i_told);
@@ -603,8 +727,8 @@ static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
     buf_printf(out, "%s{\"index\":%u,", i_told ? "," : "", i_told);
     if (j->api == API_CHAT) {
         buf_add_c(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-        json_add_string(out, buf_str(&c->text));
-        buf_add_c(out, ",\"refusal\":null},\"logprobs\":");
+        add_message(out, c);
+        buf_add_c(out, "},\"logprobs\":");
         if (j->logprobs) {
             buf_add_c(out, "{\"content\":[");
             buf_add_str(out, buf_str(&c->logprobs));

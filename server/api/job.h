@@ -13,6 +13,7 @@
 #include "scheduler/request.h"
 #include "server/api/fields.h"
 #include "server/api/held.h"
+#include "server/api/tools.h"
 
 struct exchange;
 struct server;
@@ -25,7 +26,10 @@ struct logprob_lists {
     uint64_t n_chars; /* code points of the text before the next token */
 };
 
+struct job;
+
 struct choice {
+    struct job *job; /* with tools */
     bool started; /* its first chunk went out */
     bool finished;
     enum finish_reason reason;
@@ -36,6 +40,8 @@ struct choice {
     struct buf logprobs; /* chat: array members, of the whole answer or of a chunk */
     struct logprob_lists lists; /* completions: the same */
     struct held held; /* with stop strings: scores that wait for their text */
+    struct toolcall parser; /* with tools: finds calls in the text */
+    struct buf calls; /* not streaming: array members */
 };
 
 struct job_prompt {
@@ -62,6 +68,8 @@ struct job {
     uint32_t n; /* choices a prompt that are computed */
     uint32_t n_told; /* of them, answered: the most likely ones when fewer (best_of) */
     uint32_t n_prompts;
+    struct tools tools; /* of chat */
+    struct buf *out; /* borrows, while an event is taken: what goes out */
     struct job_prompt *prompt; /* owns [n_prompts] */
     struct choice *choice; /* owns [n_prompts * n] */
     uint32_t n_ended;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/template/template.h"
+#include "server/api/tools.h"
 #include "server/limits.h"
 #include "server/server.h"
 #include "server/service.h"
@@ -264,6 +265,7 @@ static enum status render_and_encode(const struct service *service, const struct
     int64_t fixed = service->set->deterministic_time;
     struct template_args args = {
         .messages = messages,
+        .tools = tools_shown(p),
         .kwargs = p->kwargs,
         .add_generation_prompt = p->add_generation_prompt && !p->continue_final,
         .continue_final_message = p->continue_final,
@@ -305,6 +307,27 @@ static bool lacks_content(const struct json *messages)
     return false;
 }
 
+/* Instructions about tools for a template that knows none, in front of the system message. */
+static void add_preface(const struct service *service, const struct params *p, struct buf *normal)
+{
+    static const struct str system = STR_LIT("[{\"role\":\"system\",\"content\":\"");
+    struct buf preface = {0}, all = {0};
+    if (service->tmpl)
+        tools_add_preface(service->tmpl, p, &preface);
+    if (preface.len) {
+        struct str rest = buf_str(normal);
+        bool joins = str_starts(rest, system);
+        size_t n = joins ? system.len : 1; /* of the list's beginning */
+        buf_add_str(&all, system);
+        json_add_escaped(&all, buf_str(&preface));
+        buf_add_c(&all, joins ? "\\n\\n" : "\"},");
+        buf_add(&all, rest.ptr + n, rest.len - n);
+        buf_release(normal);
+        *normal = all;
+    }
+    buf_release(&preface);
+}
+
 static enum status encode_form(const struct service *service, const struct params *p,
                                const struct buf *normal, bool keep_null_content, struct tokens *out,
                                struct err *e)
@@ -324,6 +347,8 @@ static enum status encode_empty_content(const struct service *service, const str
 {
     struct buf normal = {0};
     enum status status = messages_normalise(p->messages, "\"\"", &normal, e);
+    if (!status)
+        add_preface(service, p, &normal);
     if (!status)
         status = encode_form(service, p, &normal, false, out, e);
     buf_release(&normal);
@@ -346,6 +371,7 @@ enum status messages_encode(const struct service *service, const struct params *
             "the model has no chat template that can be used: use /v1/completions, or start the "
             "server with --chat-template FILE");
     else if (!status) {
+        add_preface(service, p, &normal);
         status = encode_form(service, p, &normal, false, out, e);
         bool again = status == ERR_INVALID && lacks_content(p->messages);
         if (again)

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "config/ledger.h"
 #include "server/api/constraint.h"
+#include "server/api/tools.h"
 #include "server/exchange.h"
 #include "server/limits.h"
 #include "server/server.h"
@@ -285,24 +286,6 @@ static enum status read_bias(const struct service *service, const struct json *v
 
 /* ---- combinations ---- */
 
-static enum status check_tools(const struct params *p, struct err *e)
-{
-    bool none = p->tool_choice && json_is(p->tool_choice, JSON_STRING) &&
-                str_eq_c(json_string(p->tool_choice), "none");
-    bool automatic = p->tool_choice && json_is(p->tool_choice, JSON_STRING) &&
-                     str_eq_c(json_string(p->tool_choice), "auto");
-    if (p->tools && !json_is(p->tools, JSON_ARRAY))
-        return err_set_field(e, ERR_INVALID, "tools", "invalid_type", "\"tools\" must be an array");
-    bool any = p->tools && json_count(p->tools) > 0;
-    if (any && !none)
-        return err_set_field(e, ERR_UNSUPPORTED, "tools", "unsupported_parameter",
-                             "\"tools\" are not supported yet, except with tool_choice \"none\"");
-    if (p->tool_choice && !none && !automatic)
-        return err_set_field(e, ERR_UNSUPPORTED, "tool_choice", "unsupported_parameter",
-                             "\"tool_choice\" other than \"none\" is not supported yet");
-    return OK;
-}
-
 static enum status check_together(enum api api, const struct params *p, struct err *e)
 {
     int64_t asked = p->given[FIELD_max_completion_tokens] ? p->max_completion_tokens
@@ -323,7 +306,7 @@ static enum status check_together(enum api api, const struct params *p, struct e
         !str_eq_c(p->overflow, "sinks"))
         return err_set_field(e, ERR_INVALID, "overflow", "invalid_value",
                              "\"overflow\" must be \"stop\" or \"sinks\"");
-    return check_tools(p, e);
+    return OK;
 }
 
 /* The model's own recommendation stands where the request is silent. */
@@ -419,6 +402,8 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
         status = read_bias(ex->service, p->logit_bias, r, e);
     if (!status)
         status = constraint_read(ex->service, p, &r->grammar, e);
+    if (!status && api == API_CHAT)
+        status = tools_read(ex->service, p, &ex->job->tools, &r->grammar, e);
     if (status)
         return status;
     fill_sampling(ex->service, api, p, &r->sampling);
@@ -429,7 +414,8 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
     r->n_choices = (uint32_t)(p->best_of > p->n ? p->best_of : p->n);
     r->ignore_eos = p->ignore_eos;
     r->include_stop = p->include_stop;
-    r->skip_special = p->skip_special;
+    r->skip_special = p->skip_special &&
+                      !(api == API_CHAT && ex->job->tools.listens && ex->job->tools.control_marks);
     r->prompt_logprobs = api == API_COMPLETIONS && p->echo && p->given[FIELD_n_logprobs];
     return OK;
 }

@@ -1,6 +1,6 @@
 """What clients rely on in answers: validators of every shape (clients break on each of these)."""
 
-FINISH = {"stop", "length"}
+FINISH = {"stop", "length", "tool_calls"}
 
 
 def check_usage(usage):
@@ -50,12 +50,37 @@ def check_answer(answer, body, chat):
     for choice in answer["choices"]:
         assert choice["finish_reason"] in FINISH
         if chat:
-            assert choice["message"]["role"] == "assistant" and isinstance(choice["message"]["content"], str)
-            assert choice["message"].get("tool_calls") is None
+            check_message(choice["message"], body)
+            assert (choice["finish_reason"] == "tool_calls") <= bool(choice["message"].get("tool_calls"))
         else:
             assert isinstance(choice["text"], str)
         check_logprobs(choice["logprobs"], body, chat)
     return answer
+
+
+def check_message(message, body):
+    calls = message.get("tool_calls")
+    assert message["role"] == "assistant"
+    assert isinstance(message["content"], str) or (message["content"] is None and calls)
+    if calls is None:
+        return
+    assert calls and body.get("tools") and len({c["id"] for c in calls}) == len(calls)
+    for call in calls:
+        assert set(call) == {"id", "type", "function"} and call["id"] and call["type"] == "function"
+        assert set(call["function"]) == {"name", "arguments"} and isinstance(call["function"]["arguments"], str)
+
+
+def check_call_delta(delta, calls):
+    """One call's delta: id, type and name in its first one only."""
+    (call,) = delta["tool_calls"]
+    if call["index"] == len(calls):
+        assert set(call) == {"index", "id", "type", "function"} and call["id"] and call["type"] == "function"
+        assert set(call["function"]) == {"name", "arguments"} and call["function"]["name"]
+        calls.append({"id": call["id"], "name": call["function"]["name"], "arguments": ""})
+    else:
+        assert set(call) == {"index", "function"} and set(call["function"]) == {"arguments"}
+        assert call["index"] == len(calls) - 1
+    calls[-1]["arguments"] += call["function"]["arguments"]
 
 
 def check_logprobs(logprobs, body, chat):
@@ -82,6 +107,7 @@ class Stream:
         self.text = [""] * n
         self.finish = [None] * n
         self.logprobs = [[] for _ in range(n)]
+        self.calls = [[] for _ in range(n)]
         self.usage = None
         started = [False] * n
         ids = set()
@@ -111,6 +137,10 @@ class Stream:
                 delta = dict(choice["delta"])
                 if not started[index]:
                     assert delta == {"role": "assistant", "content": ""}
+                elif "tool_calls" in delta:
+                    assert set(delta) == {"tool_calls"} and body.get("tools")
+                    check_call_delta(delta, self.calls[index])
+                    delta["content"] = ""
                 else:
                     assert set(delta) == {"content"}, "role comes once"
                 self.text[index] += delta["content"]

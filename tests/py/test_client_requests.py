@@ -23,7 +23,7 @@ def name_of(record):
     return f"{record['client']} {record['version']} {record['call']}"
 
 
-LATER_FIELDS = {"functions", "function_call", "suffix", "return_token_ids", "audio", "samplers"}
+LATER_FIELDS = {"functions", "function_call", "suffix", "return_token_ids", "audio", "n_probs"}
 
 # Requests that are wrong by any server's measure, and the field that the 400 names.
 INVALID = {"extra empty messages": "messages", "extra max_tokens 0/1": "max_tokens"}
@@ -36,8 +36,6 @@ def wrong_field(body):
     for field in body:
         if field in LATER_FIELDS and body[field]:
             return field
-    if body.get("tools") and body.get("tool_choice") != "none":
-        return "tools"
     for i, message in enumerate(body.get("messages") or []):
         for k, part in enumerate(message["content"] if isinstance(message.get("content"), list) else []):
             if part["type"] not in ("text", "refusal"):
