@@ -14,10 +14,16 @@
 enum { MAX_VALUE_BYTES = 4096, MAX_LIST_ITEMS = 64, SECRET = OPTION_SECRET };
 
 const struct option option_table[N_OPTIONS] = {
+#define CHOICE(constant, word) word
+#define OR(constant, word) "|" word
+#define HELP(text) ": " text
 #define X(id, name, type, def, min, max, flags, help)                                              \
     {name, OPTION_##type, offsetof(struct settings, id), def, min, max, flags, help},
 #include "config/settings.def"
 #undef X
+#undef HELP
+#undef OR
+#undef CHOICE
 };
 
 struct unit {

@@ -14,19 +14,24 @@ struct settings_list {
     size_t n;
 };
 
-/* ENUM values, in the order of the choices in settings.def. */
-enum settings_kv_dtype { SET_KV_F16, SET_KV_BF16, SET_KV_F32, SET_KV_Q8, SET_KV_Q4 };
-enum { SET_KV_AUTO }; /* kv.dtype_k, kv.dtype_v: the others follow as in settings_kv_dtype */
-enum settings_isolation { SET_ISOLATION_TENANT, SET_ISOLATION_GLOBAL, SET_ISOLATION_OFF };
-enum settings_preempt {
-    SET_PREEMPT_AUTO,
-    SET_PREEMPT_SWAP,
-    SET_PREEMPT_RECOMPUTE,
-    SET_PREEMPT_NEVER
-};
-enum settings_log_format { SET_LOG_TEXT, SET_LOG_JSON };
-enum settings_isa { SET_ISA_AUTO, SET_ISA_C, SET_ISA_AVX2, SET_ISA_AVX512 };
-enum settings_activations { SET_ACT_INT8, SET_ACT_INT16, SET_ACT_F32 };
+/* enum settings_<id> of each ENUM row: its constants. */
+#define SETTINGS_WORDS_STR(id, words)
+#define SETTINGS_WORDS_BOOL(id, words)
+#define SETTINGS_WORDS_INT(id, words)
+#define SETTINGS_WORDS_FLOAT(id, words)
+#define SETTINGS_WORDS_SIZE(id, words)
+#define SETTINGS_WORDS_MS(id, words)
+#define SETTINGS_WORDS_ENUM(id, ...) enum settings_##id{__VA_ARGS__};
+#define SETTINGS_WORDS_LIST(id, words)
+#define CHOICE(constant, word) constant
+#define OR(constant, word) , constant
+#define HELP(text)
+#define X(id, name, type, def, min, max, flags, help) SETTINGS_WORDS_##type(id, help)
+#include "config/settings.def"
+#undef X
+#undef HELP
+#undef OR
+#undef CHOICE
 
 #define SETTINGS_TYPE_STR char *
 #define SETTINGS_TYPE_BOOL bool

@@ -14,20 +14,18 @@ enum status kv_layout_of_model(const struct hparams *h, uint32_t n_slots, enum k
     return kv_layout_init(out, shape, h->n_layers, n_slots, dtype_k, dtype_v, e);
 }
 
-static enum kv_dtype dtype_of(int setting)
-{
-    static const enum kv_dtype of[] = {[SET_KV_F16] = KV_F16,
-                                       [SET_KV_BF16] = KV_BF16,
-                                       [SET_KV_F32] = KV_F32,
-                                       [SET_KV_Q8] = KV_Q8,
-                                       [SET_KV_Q4] = KV_Q4};
-    return of[setting];
-}
+/* By value of one of the three options. */
+#define TYPES_OF(option)                                                                           \
+    {                                                                                              \
+        [SET_##option##_F16] = KV_F16, [SET_##option##_BF16] = KV_BF16,                            \
+        [SET_##option##_F32] = KV_F32, [SET_##option##_Q8] = KV_Q8, [SET_##option##_Q4] = KV_Q4    \
+    }
+static const enum kv_dtype both[] = TYPES_OF(KV), keys[] = TYPES_OF(K), values[] = TYPES_OF(V);
 
 enum status kv_layout_of_settings(const struct device *d, const struct hparams *h,
                                   const struct settings *s, struct kv_layout *out, struct err *e)
 {
-    int k = s->kv_dtype_k == SET_KV_AUTO ? s->kv_dtype : s->kv_dtype_k - 1;
-    int v = s->kv_dtype_v == SET_KV_AUTO ? s->kv_dtype : s->kv_dtype_v - 1;
-    return d->kv_layout(h, (uint32_t)s->kv_block_tokens, dtype_of(k), dtype_of(v), out, e);
+    enum kv_dtype k = s->kv_dtype_k == SET_K_AUTO ? both[s->kv_dtype] : keys[s->kv_dtype_k];
+    enum kv_dtype v = s->kv_dtype_v == SET_V_AUTO ? both[s->kv_dtype] : values[s->kv_dtype_v];
+    return d->kv_layout(h, (uint32_t)s->kv_block_tokens, k, v, out, e);
 }

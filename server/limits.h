@@ -19,7 +19,6 @@ enum {
     LOOP_BODIES = 8,
     LOOP_ANSWER_BYTES = 64 << 10,
     SWALLOW_FACTOR = 16, /* bodies of refused requests are read up to so many times the limit */
-    DEFAULT_COMPLETION_TOKENS = 16,
     OVERFLOW_MAX_TOKENS = 1 << 18, /* output of a choice with overflow=sinks */
     TAKE_BYTES = 64 << 10, /* output formatted in one go for a stream */
     SCARCE_TAKE_BYTES = 1 << 10 /* the same while memory for clients is short */

@@ -89,7 +89,11 @@ static void make_metrics(struct app *a)
 
 static void apply_log_settings(const struct settings *set)
 {
-    log_set_level((enum log_level)set->log_level);
+    static const enum log_level level[] = {[SET_LOG_DEBUG] = LOG_DEBUG,
+                                           [SET_LOG_INFO] = LOG_INFO,
+                                           [SET_LOG_WARN] = LOG_WARN,
+                                           [SET_LOG_ERROR] = LOG_ERROR};
+    log_set_level(level[set->log_level]);
     log_set_json(set->log_format == SET_LOG_JSON);
 }
 

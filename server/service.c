@@ -148,6 +148,17 @@ static enum status check_memory(const struct service *v, struct err *e)
     return OK;
 }
 
+/* Words of the options stand for the scheduler's values, here, in the journal and in simulate. */
+#define SAME(name)                                                                                 \
+    _Static_assert((int)SET_##name == (int)SCHED_##name, "settings.def and scheduler.h")
+SAME(RESERVE_QUANTILE);
+SAME(RESERVE_NONE);
+SAME(RESERVE_MAX);
+SAME(PREEMPT_AUTO);
+SAME(PREEMPT_SWAP);
+SAME(PREEMPT_RECOMPUTE);
+SAME(PREEMPT_NEVER);
+
 static enum status open_sched(struct service *v, struct tenants *tenants, struct metrics *metrics,
                               struct err *e)
 {

@@ -16,7 +16,7 @@ struct cpu_device_model {
     const struct kernels *kernels;
     struct pool *pool; /* owns */
     struct cpu_model *model; /* owns */
-    int activations; /* enum settings_activations */
+    int activations; /* enum settings_cpu_activations */
 };
 
 static uint32_t count_threads(const struct settings *s)
@@ -27,7 +27,8 @@ static uint32_t count_threads(const struct settings *s)
 
 static enum status cpu_probe(const struct settings *s, struct device_info *out, struct err *e)
 {
-    static const char *const activations[] = {"int8", "int16", "f32"};
+    static const char *const activations[] = {
+        [SET_ACT_INT8] = "int8", [SET_ACT_INT16] = "int16", [SET_ACT_F32] = "f32"};
     const struct kernels *k;
     enum status st = levels_choose(s->cpu_isa, &k, e);
     if (st != OK)

@@ -7,25 +7,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By type: where a row's member lies, and its default as the text of the table begins. */
+#define OFFSET(member) offsetof(struct params, member)
+#define OFFSET_BOOL(member) OFFSET(member)
+#define OFFSET_INT(member) OFFSET(member)
+#define OFFSET_CUT(member) OFFSET(member)
+#define OFFSET_NUM(member) OFFSET(member)
+#define OFFSET_STR(member) OFFSET(member)
+#define OFFSET_SEED(member) OFFSET(member)
+#define OFFSET_JSON(member) OFFSET(member)
+#define OFFSET_OPTIONS(member) OFFSET(member)
+#define OFFSET_LATER(member) 0
+#define OFFSET_HARMLESS(member) 0
+
+#define DEFAULT_BOOL(member, def) p->member = (def)[0] == 't';
+#define DEFAULT_INT(member, def) p->member = leading_digits(def);
+#define DEFAULT_CUT(member, def) p->member = leading_digits(def);
+#define DEFAULT_NUM(member, def) p->member = (double)leading_digits(def);
+#define DEFAULT_STR(member, def)
+#define DEFAULT_SEED(member, def)
+#define DEFAULT_JSON(member, def)
+#define DEFAULT_OPTIONS(member, def)
+#define DEFAULT_LATER(member, def)
+#define DEFAULT_HARMLESS(member, def)
+
 const struct field fields[N_FIELDS] = {
 #define X(id, apis, name, type, member, min, max, def, doc)                                        \
-    {apis, name, FIELD_TYPE_##type, offsetof(struct params, member), min, max, def, doc},
+    {apis, name, FIELD_TYPE_##type, OFFSET_##type(member), min, max, def, doc},
 #include "server/api/fields.def"
 #undef X
 };
 
+static int64_t leading_digits(const char *text)
+{
+    int64_t x = 0;
+    for (; *text >= '0' && *text <= '9'; text++)
+        x = x * 10 + (*text - '0');
+    return x;
+}
+
 void params_init(struct params *p)
 {
-    *p = (struct params){
-        .n = 1,
-        .temperature = 1,
-        .top_p = 1,
-        .repetition_penalty = 1,
-        .skip_special = true,
-        .parse_special = true,
-        .add_special = true,
-        .add_generation_prompt = true,
-    };
+    *p = (struct params){0};
+#define X(id, apis, name, type, member, min, max, def, doc) DEFAULT_##type(member, def)
+#include "server/api/fields.def"
+#undef X
 }
 
 static const struct field *find(enum api api, struct str name)

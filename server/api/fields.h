@@ -42,37 +42,37 @@ struct field {
     const char *apis;
     const char *name;
     enum field_type type;
-    size_t offset; /* in struct params */
+    size_t offset; /* in struct params; 0 for types that store nothing */
     double min, max;
     const char *def;
     const char *doc;
 };
 extern const struct field fields[N_FIELDS];
 
+/* What a row adds to struct params; strings and JSON borrow from the body. */
+#define FIELD_MEMBER_BOOL(member) bool member;
+#define FIELD_MEMBER_INT(member) int64_t member;
+#define FIELD_MEMBER_CUT(member) int64_t member;
+#define FIELD_MEMBER_NUM(member) double member;
+#define FIELD_MEMBER_STR(member) struct str member;
+#define FIELD_MEMBER_SEED(member) uint64_t member;
+#define FIELD_MEMBER_JSON(member) const struct json *member;
+#define FIELD_MEMBER_OPTIONS(member)                                                               \
+    const struct json *member;                                                                     \
+    bool include_usage, continuous_usage;
+#define FIELD_MEMBER_LATER(member)
+#define FIELD_MEMBER_HARMLESS(member)
+
 struct params {
     bool given[N_FIELDS]; /* present and not null */
 
-    struct str model; /* borrows from the body, as all below */
-    const struct json *messages, *prompt, *content, *tokens;
-    const struct json *stop, *stop_token_ids, *logit_bias, *kwargs, *tools, *tool_choice;
-    const struct json *response_format, *stream_options, *structured_outputs, *json_schema, *regex,
-        *grammar;
-    const struct json *guided_json, *guided_regex, *guided_choice, *guided_grammar;
-    int64_t max_tokens, max_completion_tokens, min_tokens, top_k, n, top_logprobs, n_logprobs;
-    int64_t best_of, priority, deadline_ms;
-    struct str cache_salt, prefix, overflow;
+#define X(id, apis, name, type, member, min, max, def, doc) FIELD_MEMBER_##type(member)
+#include "server/api/fields.def"
+#undef X
     const struct kv_named_prefix *named; /* what `prefix` names; see prefix.h */
-    double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
-    uint64_t seed;
-    bool stream, logprobs, echo, ignore_eos, include_stop, skip_special, parse_special;
-    bool add_special, add_generation_prompt, continue_final;
-    bool kv_reserve, parallel_tools;
-    bool timings;
-    bool include_usage, continuous_usage; /* from stream_options */
-    int none; /* target of rows that store nothing */
 };
 
-/* Defaults that do not depend on the endpoint. Values whose default does are told by given[]. */
+/* The defaults of the table. Where another takes its place on an endpoint or model, given[] decides. */
 void params_init(struct params *p);
 /* body: an object. Names of fields that no row knows are appended to ignored, joined by ", ", safe for
  * a header, at most IGNORED_MAX_BYTES. */

@@ -479,10 +479,9 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     const struct server *srv = ex->srv;
     const char *param = api == API_CHAT ? "messages" : "prompt";
     struct limits_in_force l;
-    int64_t asked =
-        api == API_CHAT ? srv->set->limits_default_max_tokens : DEFAULT_COMPLETION_TOKENS;
-    if (p->given[FIELD_max_tokens])
-        asked = p->max_tokens;
+    int64_t asked = p->max_tokens;
+    if (api == API_CHAT && !p->given[FIELD_max_tokens])
+        asked = srv->set->limits_default_max_tokens;
     if (p->given[FIELD_max_completion_tokens])
         asked = p->max_completion_tokens;
     r->prompt = tokens->id;

@@ -251,8 +251,7 @@ static void add_call(struct buf *out, const struct frame *f, const struct json *
 static void add_source(struct buf *out, const struct frame *f, const struct params *p,
                        const struct choice_of_tool *c)
 {
-    bool many =
-        f->separator && !c->one && (p->parallel_tools || !p->given[FIELD_parallel_tool_calls]);
+    bool many = f->separator && !c->one && p->parallel_tools;
     const char *comma = "";
     size_t i = 0;
     buf_add_char(out, '{');

@@ -136,7 +136,8 @@ WRONG = ['"true"', '"256"', "1.5", "-1", "true", "[]", "{}", "NaN", "1e400"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "n", "presence_penalty",
            "frequency_penalty", "repetition_penalty", "min_tokens", "top_logprobs"]
 TAKEN = {("temperature", "1.5"), ("presence_penalty", "1.5"), ("presence_penalty", "-1"), ("frequency_penalty", "1.5"),
-         ("frequency_penalty", "-1"), ("repetition_penalty", "1.5"), ("top_k", "-1")}
+         ("frequency_penalty", "-1"), ("repetition_penalty", "1.5"), ("top_k", "-1"), ("max_tokens", "1e400"),
+         ("max_completion_tokens", "1e400"), ("top_k", "1e400"), ("min_tokens", "1e400")}
 
 
 @pytest.mark.parametrize("value", WRONG)

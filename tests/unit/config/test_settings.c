@@ -94,6 +94,38 @@ START_TEST(each_default_is_valid_and_shown_again)
 }
 END_TEST
 
+static const struct {
+    const char *option, *word;
+    size_t offset;
+    int value;
+} words[] = {
+#define WORD(id, option, constant, word)                                                           \
+    {                                                                                              \
+        option, word, offsetof(struct settings, id), constant                                      \
+    }
+    WORD(kv_dtype, "kv.dtype", SET_KV_Q4, "q4"),
+    WORD(kv_dtype_k, "kv.dtype_k", SET_K_F16, "f16"),
+    WORD(kv_dtype_v, "kv.dtype_v", SET_V_AUTO, "auto"),
+    WORD(prefix_isolation, "prefix.isolation", SET_ISOLATION_OFF, "off"),
+    WORD(sched_reserve, "sched.reserve", SET_RESERVE_MAX, "max"),
+    WORD(sched_preempt, "sched.preempt", SET_PREEMPT_NEVER, "never"),
+    WORD(cpu_isa, "cpu.isa", SET_ISA_AVX2, "avx2"),
+    WORD(cpu_activations, "cpu.activations", SET_ACT_INT16, "int16"),
+    WORD(log_level, "log.level", SET_LOG_WARN, "warn"),
+    WORD(log_format, "log.format", SET_LOG_JSON, "json"),
+#undef WORD
+};
+
+START_TEST(a_word_sets_the_constant_of_its_row)
+{
+    struct settings s;
+    settings_init(&s);
+    ck_assert_int_eq(settings_set(&s, words[_i].option, words[_i].word, NULL), OK);
+    ck_assert_int_eq(*(const int *)((const char *)&s + words[_i].offset), words[_i].value);
+    settings_release(&s);
+}
+END_TEST
+
 START_TEST(each_option_comes_from_file_environment_and_command_line)
 {
     const struct option *o = &option_table[_i];
@@ -640,6 +672,7 @@ int main(void)
     Suite *suite = suite_create("config/settings");
     TCase *t = tcase_create("settings");
     tcase_add_loop_test(t, each_default_is_valid_and_shown_again, 0, N_OPTIONS);
+    tcase_add_loop_test(t, a_word_sets_the_constant_of_its_row, 0, ROWS(words));
     tcase_add_loop_test(t, each_option_comes_from_file_environment_and_command_line, 0, N_OPTIONS);
     tcase_add_loop_test(t, each_bound_is_kept_and_named, 0, N_OPTIONS);
     tcase_add_test(t, names_are_unique_in_the_environment_too);

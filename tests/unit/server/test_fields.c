@@ -180,6 +180,28 @@ START_TEST(every_field_refuses_wrong_types_and_takes_its_bounds)
 }
 END_TEST
 
+static void expect_number(const struct field *f, double value)
+{
+    bool stated = f->def[0] >= '0' && f->def[0] <= '9';
+    ck_assert_msg(value == (stated ? strtod(f->def, NULL) : 0), "%s: %g", f->name, value);
+}
+
+START_TEST(a_field_that_is_absent_has_the_default_of_its_row)
+{
+    const struct field *f = &fields[_i];
+    struct params p;
+    params_init(&p);
+    const void *member = (const char *)&p + f->offset;
+    if (f->type == FIELD_TYPE_BOOL)
+        ck_assert_msg(*(const bool *)member == (strncmp(f->def, "true", 4) == 0), "%s", f->name);
+    else if (f->type == FIELD_TYPE_NUM)
+        expect_number(f, *(const double *)member);
+    else if (f->type == FIELD_TYPE_INT || f->type == FIELD_TYPE_CUT)
+        expect_number(f, (double)*(const int64_t *)member);
+    ck_assert(!p.given[_i]);
+}
+END_TEST
+
 START_TEST(fields_of_later_issues_are_refused_by_name_unless_neutral)
 {
     const struct field *f = &fields[_i];
@@ -282,6 +304,7 @@ int main(void)
     TCase *t = tcase_create("fields");
     tcase_add_loop_test(t, null_is_the_same_as_absent_for_every_field, 0, N_FIELDS);
     tcase_add_loop_test(t, every_field_refuses_wrong_types_and_takes_its_bounds, 0, N_FIELDS);
+    tcase_add_loop_test(t, a_field_that_is_absent_has_the_default_of_its_row, 0, N_FIELDS);
     tcase_add_loop_test(t, fields_of_later_issues_are_refused_by_name_unless_neutral, 0, N_FIELDS);
     tcase_add_loop_test(t, seeds_are_read_from_their_digits, 0, sizeof(seeds) / sizeof(seeds[0]));
     tcase_add_test(t, unknown_fields_are_listed_safely_and_bounded);
