@@ -9,6 +9,7 @@
 #include "config/ledger.h"
 #include "server/exchange.h"
 #include "server/api/format.h"
+#include "server/api/listen.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -75,6 +76,8 @@ static void release_collected(struct job *j)
         held_release(&j->choice[i].held);
         toolcall_release(&j->choice[i].parser);
         buf_release(&j->choice[i].calls);
+        buf_release(&j->choice[i].reasoning);
+        buf_release(&j->choice[i].think.held);
     }
 }
 
@@ -91,6 +94,8 @@ void job_free(struct job *j)
     buf_release(&j->salt);
     buf_release(&j->messages);
     tools_release(&j->tools);
+    buf_release(&j->said[0]);
+    buf_release(&j->said[1]);
     mem_free(j);
 }
 
@@ -207,7 +212,7 @@ static void usage_so_far(const struct job *j, struct buf *out)
     format_usage(out, n_prompt, n_output, j->n_cached_tokens);
 }
 
-static void end_chunk(const struct job *j, struct buf *out)
+void job_end_chunk(const struct job *j, struct buf *out)
 {
     buf_add_c(out, "}]");
     if (j->continuous_usage) {
@@ -219,7 +224,7 @@ static void end_chunk(const struct job *j, struct buf *out)
     buf_add_c(out, "}\n\n");
 }
 
-static void begin_chunk(const struct job *j, struct buf *out, uint32_t index)
+void job_begin_chunk(const struct job *j, struct buf *out, uint32_t index)
 {
     char digits[16];
     int n = 0;
@@ -236,11 +241,11 @@ static bool has_scores(const struct choice *c)
     return c->logprobs.len || c->lists.n;
 }
 
-static void add_chunk(struct job *j, struct buf *out, uint32_t index, struct str text)
+void job_add_chunk(struct job *j, struct buf *out, uint32_t index, struct str text)
 {
     struct choice *c = &j->choice[index];
     bool chat = j->api == API_CHAT;
-    begin_chunk(j, out, index);
+    job_begin_chunk(j, out, index);
     buf_add_c(out, chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
     json_add_escaped(out, text);
     buf_add_c(out, chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
@@ -254,97 +259,7 @@ static void add_chunk(struct job *j, struct buf *out, uint32_t index, struct str
         lists_add_json(out, &c->lists, NULL);
     }
     buf_add_c(out, ",\"finish_reason\":null");
-    end_chunk(j, out);
-}
-
-/* ---- calls of tools ---- */
-
-static uint32_t index_of(const struct job *j, const struct choice *c)
-{
-    return (uint32_t)(c - j->choice);
-}
-
-static bool knows_tool(void *arg, struct str name)
-{
-    const struct choice *c = arg;
-    return tools_knows(&c->job->tools, name);
-}
-
-static void call_text(void *arg, struct str text)
-{
-    struct choice *c = arg;
-    if (c->job->stream)
-        add_chunk(c->job, c->job->out, index_of(c->job, c), text);
-    else
-        buf_add_str(&c->text, text);
-}
-
-/* Opens a chunk with one call in its delta, behind the call's index. */
-static void begin_call_chunk(const struct choice *c)
-{
-    struct buf *out = c->job->out;
-    begin_chunk(c->job, out, index_of(c->job, c));
-    buf_printf(out, ",\"delta\":{\"tool_calls\":[{\"index\":%u,", c->parser.n_calls - 1);
-}
-
-static void end_call_chunk(const struct choice *c)
-{
-    buf_add_c(c->job->out, "\"}}]},\"logprobs\":null,\"finish_reason\":null");
-    end_chunk(c->job, c->job->out);
-}
-
-/* Up to the opening quote of the arguments. */
-static void add_call_head(const struct choice *c, struct buf *out, struct str name)
-{
-    const struct job *j = c->job;
-    char id[TOOLCALL_ID_CAP];
-    toolcall_id(j->id, index_of(j, c), c->parser.n_calls, j->tools.short_ids, id);
-    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
-    json_add_string(out, name);
-    buf_add_c(out, ",\"arguments\":\"");
-}
-
-static void call_begins(void *arg, struct str name)
-{
-    struct choice *c = arg;
-    if (c->job->stream) {
-        begin_call_chunk(c);
-        add_call_head(c, c->job->out, name);
-        end_call_chunk(c);
-    } else {
-        buf_add_c(&c->calls, c->calls.len ? ",{" : "{");
-        add_call_head(c, &c->calls, name);
-    }
-}
-
-static void call_arguments(void *arg, struct str piece)
-{
-    struct choice *c = arg;
-    if (c->job->stream) {
-        begin_call_chunk(c);
-        buf_add_c(c->job->out, "\"function\":{\"arguments\":\"");
-        json_add_escaped(c->job->out, piece);
-        end_call_chunk(c);
-    } else {
-        json_add_escaped(&c->calls, piece);
-    }
-}
-
-static void call_ends(void *arg)
-{
-    struct choice *c = arg;
-    if (!c->job->stream)
-        buf_add_c(&c->calls, "\"}}");
-}
-
-static void listen(struct job *j, struct choice *c)
-{
-    const struct toolcall_sink sink = {c,           knows_tool,     call_text,
-                                       call_begins, call_arguments, call_ends};
-    c->job = j;
-    toolcall_init(&c->parser, &sink);
-    if (j->tools.opened)
-        toolcall_opened(&c->parser, j->tools.format);
+    job_end_chunk(j, out);
 }
 
 /* Chat opens each choice with the role, completions with the echoed prompt. */
@@ -358,15 +273,15 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
     c->lists.n_chars = p->scores.n_chars;
     if (j->logprobs && p->req->stops.n)
         held_init(&c->held, j->service->tok, p->req->skip_special);
-    if (j->tools.listens)
-        listen(j, c);
+    if (listen_needed(j))
+        listen_begin(j, c);
     if (j->api == API_CHAT && j->stream) {
-        begin_chunk(j, out, index);
+        job_begin_chunk(j, out, index);
         buf_add_c(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                        "\"finish_reason\":null");
-        end_chunk(j, out);
+        job_end_chunk(j, out);
     } else if (j->echo && j->stream) {
-        begin_chunk(j, out, index);
+        job_begin_chunk(j, out, index);
         buf_add_c(out, ",\"text\":");
         json_add_string(out, buf_str(&p->echo));
         buf_add_c(out, ",\"logprobs\":");
@@ -375,7 +290,7 @@ static void open_choice(struct job *j, struct buf *out, uint32_t index)
         else
             buf_add_c(out, "null");
         buf_add_c(out, ",\"finish_reason\":null");
-        end_chunk(j, out);
+        job_end_chunk(j, out);
     }
 }
 
@@ -450,13 +365,13 @@ static void stream_token(struct job *j, struct buf *out, const struct request *r
         add_scores(j, r, c, ev);
     }
     struct str text = {event_text(ev), ev->n_text};
-    if (j->tools.listens) {
+    if (listen_needed(j)) {
         if (has_scores(c))
-            add_chunk(j, out, index, STR_LIT(""));
+            job_add_chunk(j, out, index, STR_LIT(""));
         clear_scores(c);
-        toolcall_feed(&c->parser, text);
+        listen_text(c, text);
     } else if (ev->n_text || has_scores(c)) {
-        add_chunk(j, out, index, text);
+        job_add_chunk(j, out, index, text);
     }
 }
 
@@ -464,8 +379,8 @@ static void collect_token(struct job *j, const struct request *r, uint32_t index
                           const struct event *ev)
 {
     struct choice *c = &j->choice[index];
-    if (j->tools.listens)
-        toolcall_feed(&c->parser, (struct str){event_text(ev), ev->n_text});
+    if (listen_needed(j))
+        listen_text(c, (struct str){event_text(ev), ev->n_text});
     else
         buf_add(&c->text, event_text(ev), ev->n_text);
     if (j->logprobs)
@@ -482,7 +397,7 @@ static void end_scores(struct job *j, struct buf *out, const struct request *r, 
     if (ev->stop_index < 0)
         add_held(j, r, c, true);
     if (j->stream && has_scores(c))
-        add_chunk(j, out, index, STR_LIT(""));
+        job_add_chunk(j, out, index, STR_LIT(""));
 }
 
 static void add_finish(struct buf *out, const struct choice *c)
@@ -503,17 +418,17 @@ static void on_finish(struct job *j, struct buf *out, const struct request *r, u
     open_choice(j, out, index);
     if (c->reason == FINISH_ERROR || c->reason == FINISH_CANCEL)
         return;
-    if (j->tools.listens)
-        toolcall_end(&c->parser);
+    if (listen_needed(j))
+        listen_end(c);
     if (j->logprobs && r->stops.n)
         end_scores(j, out, r, index, ev);
     if (!j->stream)
         return;
-    begin_chunk(j, out, index);
+    job_begin_chunk(j, out, index);
     buf_add_c(out, j->api == API_CHAT ? ",\"delta\":{}" : ",\"text\":\"\"");
     buf_add_c(out, ",\"logprobs\":null");
     add_finish(out, c);
-    end_chunk(j, out);
+    job_end_chunk(j, out);
 }
 
 static void on_prompt(struct job *j, struct job_prompt *p, const struct event *ev)
@@ -595,8 +510,8 @@ static uint64_t lists_bytes(const struct logprob_lists *l)
 
 static uint64_t kept_bytes(const struct job_prompt *p, const struct choice *c)
 {
-    return c->text.len + c->calls.len + c->parser.in.len + c->logprobs.len + c->held.records.len +
-           lists_bytes(&c->lists) + lists_bytes(&p->scores);
+    return c->text.len + c->calls.len + c->reasoning.len + c->think.held.len + c->parser.in.len +
+           c->logprobs.len + c->held.records.len + lists_bytes(&c->lists) + lists_bytes(&p->scores);
 }
 
 /* Buffers double, so twice their length counts. When no more memory can be had the call ends with that
@@ -704,21 +619,6 @@ static uint32_t told_choice(const struct job *j, uint32_t i_told)
     return index;
 }
 
-/* Members of a message from its content's value on. */
-static void add_message(struct buf *out, const struct choice *c)
-{
-    if (c->calls.len && !c->text.len)
-        buf_add_c(out, "null");
-    else
-        json_add_string(out, buf_str(&c->text));
-    buf_add_c(out, ",\"refusal\":null");
-    if (!c->calls.len)
-        return;
-    buf_add_c(out, ",\"tool_calls\":[");
-    buf_add_str(out, buf_str(&c->calls));
-    buf_add_char(out, ']');
-}
-
 static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
 {
     uint32_t index = told_choice(j, i_told);
@@ -727,7 +627,7 @@ static void reply_choice(struct job *j, struct buf *out, uint32_t i_told)
     buf_printf(out, "%s{\"index\":%u,", i_told ? "," : "", i_told);
     if (j->api == API_CHAT) {
         buf_add_c(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-        add_message(out, c);
+        listen_add_message(c, out);
         buf_add_c(out, "},\"logprobs\":");
         if (j->logprobs) {
             buf_add_c(out, "{\"content\":[");

@@ -13,6 +13,7 @@
 #include "scheduler/request.h"
 #include "server/api/fields.h"
 #include "server/api/held.h"
+#include "server/api/think.h"
 #include "server/api/tools.h"
 
 struct exchange;
@@ -29,7 +30,7 @@ struct logprob_lists {
 struct job;
 
 struct choice {
-    struct job *job; /* with tools */
+    struct job *job; /* with tools or reasoning */
     bool started; /* its first chunk went out */
     bool finished;
     enum finish_reason reason;
@@ -42,6 +43,8 @@ struct choice {
     struct held held; /* with stop strings: scores that wait for their text */
     struct toolcall parser; /* with tools: finds calls in the text */
     struct buf calls; /* not streaming: array members */
+    struct think think; /* with a template that knows reasoning */
+    struct buf reasoning; /* not streaming */
 };
 
 struct job_prompt {
@@ -69,6 +72,8 @@ struct job {
     uint32_t n_told; /* of them, answered: the most likely ones when fewer (best_of) */
     uint32_t n_prompts;
     struct tools tools; /* of chat */
+    bool thinks, think_opened; /* reasoning is split off; the prompt ends within it */
+    struct buf said[2]; /* scratch: reasoning, and the rest */
     struct buf *out; /* borrows, while an event is taken: what goes out */
     struct job_prompt *prompt; /* owns [n_prompts] */
     struct choice *choice; /* owns [n_prompts * n] */

@@ -108,6 +108,7 @@ class Stream:
         self.finish = [None] * n
         self.logprobs = [[] for _ in range(n)]
         self.calls = [[] for _ in range(n)]
+        self.reasoning = [""] * n
         self.usage = None
         started = [False] * n
         ids = set()
@@ -140,6 +141,11 @@ class Stream:
                 elif "tool_calls" in delta:
                     assert set(delta) == {"tool_calls"} and body.get("tools")
                     check_call_delta(delta, self.calls[index])
+                    delta["content"] = ""
+                elif "reasoning" in delta:
+                    assert set(delta) == {"reasoning", "reasoning_content"} and delta["reasoning"]
+                    assert delta["reasoning"] == delta["reasoning_content"]
+                    self.reasoning[index] += delta["reasoning"]
                     delta["content"] = ""
                 else:
                     assert set(delta) == {"content"}, "role comes once"

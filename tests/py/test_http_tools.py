@@ -144,3 +144,34 @@ def test_a_tool_loop_goes_on_with_the_result(real):
                  {"role": "tool", "tool_call_id": "call_1", "content": "moved"}]
     reply = real.chat(messages=messages, tools=defs.ALL, tool_choice="auto")
     assert reply.status == 200, reply.body
+
+
+def test_auto_finds_calls_of_every_format_and_leaves_other_text(copier):
+    for line, text, calls in AUTO:
+        fields = {"messages": [{"role": "user", "content": (line + "\n") * 12}], "tool_choice": "auto", "temperature": 0}
+        n = copier.post("/tokenize", {"prompt": line, "add_special_tokens": False}).json["count"]
+        whole = ask(copier, TWO, max_tokens=n, **{k: v for k, v in fields.items() if k != "messages"}, messages=fields["messages"])
+        assert (whole[0], whole[1]) == (text, calls)
+        assert ask(copier, TWO, stream=True, max_tokens=n, **fields) == whole
+
+
+TWO = [defs.tool("now"), defs.tool("vote")]
+AUTO = [
+    ('{"name": "now", "parameters": {}}', "", [("now", "{}")]),
+    ('<tool_call>{"name": "vote", "arguments": {"choice": "a { b"}}</tool_call>', "", [("vote", '{"choice": "a { b"}')]),
+    ('Sure. <tool_call>{"name": "now", "arguments": {}}</tool_call>', "Sure. ", [("now", "{}")]),
+    ('[TOOL_CALLS][{"name": "now", "arguments": {}}, {"name": "now", "arguments": {}}]', "", [("now", "{}")] * 2),
+    ('<function=vote>{"choice": "yes"}</function>', "", [("vote", '{"choice": "yes"}')]),
+    ('<start_function_call>call:vote{choice:<escape>yes<escape>}<end_function_call>', "", [("vote", '{"choice":"yes"}')]),
+    ('{"name": "other", "arguments": {}}', '{"name": "other", "arguments": {}}', []),
+]
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory):
+    """The prompt is the message alone: the model goes on with lines that it has seen often."""
+    path = tmp_path_factory.mktemp("template") / "t.jinja"
+    path.write_text("{# tools #}{{ messages[-1].content }}")
+    with http_rig.start_real("--chat-template", str(path)) as server:
+        yield server
+        server.wait_idle()
