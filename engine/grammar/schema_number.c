@@ -5,6 +5,7 @@
  * With a bound, numbers are written without exponent and with at most one decimal more than the bounds have. */
 #include <string.h>
 
+#include "base/check.h"
 #include "engine/grammar/schema_int.h"
 
 enum {
@@ -145,6 +146,7 @@ struct digits {
 static struct digits to_digits(uint64_t n, uint32_t length)
 {
     struct digits d = {.n = length};
+    CHECK(length <= sizeof(d.text));
     for (uint32_t i = length; i-- > 0; n /= 10)
         d.text[i] = (char)('0' + n % 10);
     return d;
