@@ -507,12 +507,13 @@ void fake_fail_moves(struct backend *be, uint32_t n)
     ((struct fake *)be)->n_fail_moves = n;
 }
 
-void fake_poison(struct backend *be, uint32_t group, uint32_t phys)
+void fake_poison(struct backend *be, uint32_t group, uint32_t first, uint32_t n)
 {
     struct fake *f = (struct fake *)be;
-    CHECK(group < f->n_groups && phys < f->n_phys[group]);
+    CHECK(group < f->n_groups && first <= f->n_phys[group] && n <= f->n_phys[group] - first);
     fake_enter(f);
-    fake_wipe(f, fake_block(f, group, phys));
+    for (uint32_t i = first; i < first + n; i++)
+        fake_wipe(f, fake_block(f, group, i));
     fake_leave(f);
 }
 

@@ -74,8 +74,9 @@ void fake_fail_steps(struct backend *be, uint32_t n);
 void fake_fail_reads(struct backend *be, uint32_t n);
 /* The next n moves of the store fail when they are waited for: their destinations stay garbage. */
 void fake_fail_moves(struct backend *be, uint32_t n);
-/* What stands in a free block is never to be read: a test wipes it, later reads are mismatches. */
-void fake_poison(struct backend *be, uint32_t group, uint32_t phys);
+/* What stands in a free block is never to be read: a test wipes n of them from first on, later reads are
+ * mismatches. */
+void fake_poison(struct backend *be, uint32_t group, uint32_t first, uint32_t n);
 /* Called at the start of each step, for tests that look at the batch. */
 void fake_set_watch(struct backend *be, void (*watch)(void *arg, const struct batch *b), void *arg);
 /* Called between a step's submit and its collect: what other threads do meanwhile. */

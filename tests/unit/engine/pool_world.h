@@ -199,7 +199,7 @@ static inline void poison_free(uint32_t group)
         bool is_free = i < g->n_frames ? g->frame_block[i] == KV_NO_BLOCK
                                        : g->slot_block[i - g->n_frames] == KV_NO_BLOCK;
         if (is_free && !w.was_free[group][i])
-            fake_poison(w.be, group, i);
+            fake_poison(w.be, group, i, 1);
         w.was_free[group][i] = is_free;
     }
 }

@@ -47,13 +47,18 @@ static inline void expect_lone(const struct rig *g, const struct request *r, con
     }
 }
 
-/* Wipes what is free, so that who reads it is found out. */
+/* Wipes what is free, so that any read of it shows. In runs: each call of the fake opens its memory. */
 static inline void wipe_free(const struct rig *g)
 {
     for (uint32_t i = 0; i < g->layout.n_groups; i++) {
-        for (uint32_t f = 0; f < g->arena.group[i].n_frames; f++)
-            if (g->s->kv->group[i].frame_block[f] == KV_NO_BLOCK)
-                fake_poison(g->be, i, f);
+        const uint32_t *block = g->s->kv->group[i].frame_block;
+        uint32_t n_frames = g->arena.group[i].n_frames;
+        for (uint32_t f = 0, end; f < n_frames; f = end + 1) {
+            for (end = f; end < n_frames && block[end] == KV_NO_BLOCK;)
+                end++;
+            if (end > f)
+                fake_poison(g->be, i, f, end - f);
+        }
     }
 }
 

@@ -64,7 +64,7 @@ START_TEST(a_reused_block_shows_in_the_tags)
     struct request *r = start(50, 1);
     sched_turn(g.s);
     ck_assert_uint_eq(fake_tag_mismatches(g.be), 0);
-    fake_poison(g.be, 0, first_seq()->kv.t[0].phys[1]);
+    fake_poison(g.be, 0, first_seq()->kv.t[0].phys[1], 1);
     sched_turn(g.s);
     ck_assert_uint_gt(fake_tag_mismatches(g.be), 0);
     (void)r; /* left in place with its fault: rig_release would abort */
