@@ -1,4 +1,4 @@
-/* What only tests ask of base/. */
+/* Functions of base/ that only tests call. */
 #ifndef BASE_BASE_TEST_H
 #define BASE_BASE_TEST_H
 
@@ -6,9 +6,9 @@
 #include "base/metrics.h"
 #include "base/status.h"
 
-/* Calls of mem_alloc/realloc/try/aligned of this thread so far: the step path makes none. */
+/* Number of mem_alloc/realloc/try/aligned calls on this thread so far; the step path makes none. */
 uint64_t mem_thread_allocs(void);
-/* The n-th try allocation from now on of this thread fails (0 = off). */
+/* Makes the n-th try allocation on this thread from now on fail (0 = off). */
 void mem_fail_after(uint64_t n);
 
 double metrics_value(const struct metrics *m, int id, const char *label_values);

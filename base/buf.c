@@ -1,4 +1,4 @@
-/* Growable bytes; see buf.h. */
+/* A growable byte buffer; see buf.h. */
 #include "base/buf.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Finds the cgroup folders of this process and reads their limits; see cgroup.h.
  *
- * /proc/self/cgroup says where the process stands in each hierarchy, /proc/self/mountinfo where a
- * hierarchy is mounted and which part of it. Within a container the two may disagree (a path of the
- * host, while only the container's part is mounted): then the mount's top is our cgroup. */
+ * /proc/self/cgroup gives the process's position in each hierarchy; /proc/self/mountinfo gives where
+ * a hierarchy is mounted and which part of it. Inside a container the two may disagree (the path is
+ * the host's, but only the container's part is mounted): then the mount's root is our cgroup. */
 #include "base/cgroup.h"
 
 #include <fcntl.h>
@@ -16,13 +16,13 @@
 
 enum { MAX_FILE_BYTES = 1 << 20, MAX_PATH = 4096 };
 
-/* A limit v1 reports for "none" is the largest page multiple of int64: anything over this is none. */
+/* For "no limit" v1 reports the largest page multiple that fits in int64: any value above this means none. */
 #define NO_LIMIT_BYTES (1ull << 60)
 
 struct hierarchy {
     bool v2;
     char mount[MAX_PATH]; /* folder where it is mounted */
-    char path[MAX_PATH]; /* own cgroup below the mount, "" for its top */
+    char path[MAX_PATH]; /* our cgroup's path below the mount, "" for its root */
 };
 
 static bool read_file(const char *root, const char *path, struct buf *out)
@@ -81,7 +81,7 @@ static bool own_path(const char *text, const char *controller, bool v2, char out
     return false;
 }
 
-/* Undoes mountinfo's \ooo escapes. */
+/* Decodes mountinfo's \ooo escapes. */
 static void unescape_octal(char *s)
 {
     char *to = s;
@@ -97,7 +97,7 @@ static void unescape_octal(char *s)
     *to = 0;
 }
 
-/* The part of `path` below the mounted `top`; "" (the mount's top) when it lies elsewhere. */
+/* The part of `path` below the mounted `top`; "" (the mount's root) when it is elsewhere. */
 static const char *below(const char *path, const char *top)
 {
     size_t n = strcmp(top, "/") == 0 ? 0 : strlen(top);
@@ -155,7 +155,7 @@ static bool find_hierarchy(const char *root, const char *controller, bool v2, st
     return mounted;
 }
 
-/* Calls visit for the own cgroup and each ancestor up to the mount's top. */
+/* Calls visit for our cgroup and each ancestor up to the mount's root. */
 static void for_each_level(const char *root, struct hierarchy *h,
                            void (*visit)(const char *root, const char *folder, bool v2, void *arg),
                            void *arg)

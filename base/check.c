@@ -1,4 +1,4 @@
-/* The end of a process that found a bug in itself. */
+/* Ends the process after it has found a bug in itself; see check.h. */
 #include "base/check.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* CHECK: a broken invariant is a bug of ours: say where, dump what hooks know, abort.
- * DCHECK: the same in builds with MILLRACE_EXPENSIVE_CHECKS (dev, tsan), free in release. */
+/* CHECK: a broken invariant is a bug in millrace: print where, run the dump hooks, abort.
+ * DCHECK: the same in builds with MILLRACE_EXPENSIVE_CHECKS (dev, tsan); costs nothing in release. */
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
 
@@ -7,7 +7,7 @@
 
 __attribute__((noreturn, format(printf, 4, 5))) void
 check_failed(const char *file, int line, const char *condition, const char *format, ...);
-/* Called (in order of registration, at most 8) before the abort: journals, ledgers. */
+/* Hooks run before the abort, in order of registration, at most 8: they dump journals and ledgers. */
 void check_add_dump(void (*dump)(void *arg), void *arg);
 
 #define CHECK(cond)                                                                                \
@@ -27,8 +27,8 @@ void check_add_dump(void (*dump)(void *arg), void *arg);
 #define DCHECK(cond) ((void)sizeof(cond))
 #endif
 
-/* A fault that a test has planted in its holder, to see that it is found: holder->fault is `which`. The one
- * macro for them, compiled in checked builds only. */
+/* True when a test has planted the fault `which` in holder->fault, to check that it is detected. The only
+ * macro for planted faults; compiled in checked builds only. */
 #ifdef MILLRACE_EXPENSIVE_CHECKS
 #define PLANTED(holder, which) ((holder)->fault == (which))
 #else

@@ -1,4 +1,4 @@
-/* Monotonic time, fakeable; see clock.h. */
+/* Monotonic time, which tests can fake; see clock.h. */
 #include "base/clock.h"
 
 #include <stdatomic.h>

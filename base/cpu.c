@@ -43,7 +43,7 @@ static unsigned ask(void)
 bool cpu_has(unsigned features)
 {
     enum { KNOWN = 1 << 30 };
-    static atomic_uint known; /* filled twice at worst, with the same value */
+    static atomic_uint known; /* at worst two threads fill it, with the same value */
     unsigned have = atomic_load_explicit(&known, memory_order_relaxed);
     if (have == 0) {
         have = ask() | KNOWN;

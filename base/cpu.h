@@ -1,4 +1,4 @@
-/* What the processor offers, asked once: nothing else asks it. Thread: any. */
+/* Processor features, detected once; no other code queries the processor. Thread: any. */
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
@@ -7,10 +7,10 @@
 enum cpu_feature {
     CPU_SSE42 = 1,
     CPU_AVX2 = 2, /* with FMA and F16C, and the system saves their registers */
-    CPU_AVX512 = 4 /* F, BW, VL, DQ and VNNI on top of CPU_AVX2; the system saves theirs too */
+    CPU_AVX512 = 4 /* F, BW, VL, DQ and VNNI on top of CPU_AVX2; the system saves their registers too */
 };
 
-/* Are all of these features there? */
+/* True when the processor has all of these features. */
 bool cpu_has(unsigned features);
 
 #endif

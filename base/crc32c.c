@@ -1,5 +1,5 @@
-/* CRC-32C eight bytes a round: by eight tables, or by the instruction that x86-64 has had since SSE4.2;
- * see crc32c.h. */
+/* CRC-32C, eight bytes per round: with eight tables, or with the instruction that x86-64 has had since
+ * SSE4.2; see crc32c.h. */
 #include "base/crc32c.h"
 
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 
 #define POLYNOMIAL 0x82F63B78u
 
-/* table[k][b]: CRC of byte b followed by k zero bytes. Filled twice at worst, with the same values. */
+/* table[k][b]: CRC of byte b followed by k zero bytes. At worst two threads fill it, with the same values. */
 static _Atomic uint32_t table[8][256];
 static atomic_bool is_filled;
 

@@ -1,4 +1,4 @@
-/* Values of a parsed document: access, exact numbers; see json.h. */
+/* Access to the values of a parsed document, and exact numbers; see json.h. */
 #include "base/json.h"
 
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static struct decimal decimal_of(struct str raw)
     return d;
 }
 
-/* False when not whole or over 2^64-1. */
+/* False when the number is not whole or exceeds 2^64-1. */
 static bool magnitude(const struct json *v, bool *negative, uint64_t *out)
 {
     struct decimal d = decimal_of(v->raw);

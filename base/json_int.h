@@ -1,4 +1,4 @@
-/* Inside of base/json: what a parsed value is. Included by json*.c only. */
+/* Internals of base/json: the representation of a parsed value. Included by json*.c only. */
 #ifndef BASE_JSON_INT_H
 #define BASE_JSON_INT_H
 
@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 
-/* Values lie in one array in document order. The first member of a container stands right behind
- * it, and each value knows the distance to its next sibling. */
+/* Values form one array in document order. The first member of a container directly follows it, and
+ * each value stores the distance to its next sibling. */
 struct json {
     enum json_type type;
     uint32_t n_members;
@@ -19,7 +19,7 @@ struct json {
 
 struct json_doc {
     char *text; /* owns; the source without BOM, NUL-terminated */
-    char *decoded; /* owns; strings that had escapes; NULL while there are none */
+    char *decoded; /* owns; decoded strings that had escapes; NULL if there are none */
     struct json *nodes; /* owns, n_nodes of them in document order */
     size_t n_nodes;
 };
@@ -34,6 +34,6 @@ static inline bool json_is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-locale_t json_locale(void); /* the C locale: numbers have points */
+locale_t json_locale(void); /* the C locale: numbers use a decimal point */
 
 #endif

@@ -1,7 +1,7 @@
-/* Reading JSON: one pass over the text that checks each token by RFC 8259 (UTF-8, escapes,
- * surrogate pairs, number forms, control characters), the grammar and the limits, and lays the
- * values in a flat array as it goes. Nothing recurses. Keys are compared for duplicates once the
- * text has ended. See json.h. */
+/* Reading JSON: one pass over the text checks each token against RFC 8259 (UTF-8, escapes,
+ * surrogate pairs, number forms, control characters), the grammar and the limits, and stores the
+ * values in a flat array. Nothing recurses. Keys are checked for duplicates after the end of the
+ * text. See json.h. */
 #include "base/json_int.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 
 enum { KEY_SHOWN_MAX = 64, PAIRWISE_MAX = 8, FIRST_NODES = 16 };
 
-/* One open container, by places in the array, which moves when it grows. */
+/* One open container, by array indices, because the array moves when it grows. */
 struct level {
     uint32_t container;
-    uint32_t last; /* last member so far; the container itself before the first */
+    uint32_t last; /* last member so far; the container itself before the first one */
 };
 
 /* What may come next. */
@@ -23,9 +23,9 @@ enum expected { VALUE, FIRST_MEMBER, SEPARATOR, END };
 
 struct reader {
     struct json_doc *doc;
-    const char *text; /* doc->text: NUL-terminated, text[len] may be looked at */
+    const char *text; /* doc->text: NUL-terminated, text[len] may be read */
     size_t len, at;
-    char *decoded; /* where the next decoded string goes, in doc->decoded */
+    char *decoded; /* where the next decoded string is written, in doc->decoded */
     size_t cap_nodes; /* of doc->nodes */
     struct level *levels; /* [limits.depth] */
     uint32_t depth; /* open containers */
@@ -43,7 +43,7 @@ static enum status no_memory(const struct reader *r)
     return err_set(r->e, ERR_NO_MEMORY, "out of memory for a json text of %zu bytes", r->len);
 }
 
-/* What stands at r->at can't stand there. The first value has a node by then. */
+/* Reports what is at r->at as unexpected. The first value already has a node. */
 static enum status unexpected(const struct reader *r)
 {
     struct str rest = {r->text + r->at, r->len - r->at};
@@ -71,7 +71,7 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The 4 digits of a \u escape; -1 when they are none. p may be read up to its NUL. */
+/* The value of the 4 digits of a \u escape; -1 when they are not hex. p may be read up to its NUL. */
 static int32_t hex4(const char *p)
 {
     int32_t value = 0;
@@ -111,7 +111,7 @@ static enum status read_code_point(struct reader *r, uint32_t *code_point)
     return OK;
 }
 
-/* At a backslash: appends what the escape stands for to the decoded bytes. */
+/* At a backslash: appends the escaped character to the decoded bytes. */
 static enum status read_escape(struct reader *r)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -131,7 +131,7 @@ static enum status read_escape(struct reader *r)
     return st;
 }
 
-/* Moves over characters that stand for themselves, up to a quote or backslash. */
+/* Skips literal characters, up to a quote or backslash. */
 static enum status skip_plain(struct reader *r)
 {
     while (r->at < r->len) {
@@ -159,8 +159,8 @@ static void add_decoded(struct reader *r, size_t from)
     r->decoded += r->at - from;
 }
 
-/* Decoded strings are never longer than their source: one buffer as long as what is left serves
- * all of them. */
+/* Decoded strings are never longer than their source: one buffer of the remaining length is enough
+ * for all of them. */
 static enum status start_decoding(struct reader *r, size_t from)
 {
     if (r->decoded)
@@ -169,11 +169,11 @@ static enum status start_decoding(struct reader *r, size_t from)
     return r->decoded ? OK : no_memory(r);
 }
 
-/* At an opening quote. Without escapes *out is a view of the text. */
+/* At an opening quote. Without escapes, *out is a view of the text. */
 static enum status read_string(struct reader *r, struct str *out)
 {
     size_t start = r->at++, from = r->at; /* from: not decoded yet */
-    char *decoded = NULL; /* NULL while there was no escape */
+    char *decoded = NULL; /* NULL until the first escape */
     for (;;) {
         enum status st = skip_plain(r);
         if (st == OK && r->at == r->len)
@@ -272,7 +272,7 @@ static enum status grow(struct reader *r)
     return OK;
 }
 
-/* The next node, a member of the innermost open container. */
+/* Takes the next node, as a member of the innermost open container. */
 static enum status add_node(struct reader *r, struct json **out)
 {
     struct json_doc *doc = r->doc;
@@ -298,7 +298,7 @@ static bool in_object(const struct reader *r)
     return r->depth > 0 && r->doc->nodes[r->levels[r->depth - 1].container].type == JSON_OBJECT;
 }
 
-/* "key": of a member, up to its value. */
+/* Reads a member's "key": up to its value. */
 static enum status read_key(struct reader *r, struct str *key)
 {
     if (r->text[r->at] != '"')
@@ -329,7 +329,7 @@ static enum status open_container(struct reader *r, struct json *v)
     return OK;
 }
 
-/* One value; a container is only opened, its members follow. */
+/* Reads one value; a container is only opened here, its members come later. */
 static enum status read_value(struct reader *r, enum expected *next)
 {
     struct json *v = NULL;
@@ -359,7 +359,7 @@ static enum status read_value(struct reader *r, enum expected *next)
     return st;
 }
 
-/* A comma, or the end of the innermost container. */
+/* Reads a comma or the end of the innermost container. */
 static enum status read_separator(struct reader *r, enum expected *next)
 {
     struct json *v = &r->doc->nodes[r->levels[r->depth - 1].container];
@@ -424,7 +424,7 @@ static enum status duplicate(const struct json_doc *doc, const struct json *v, s
     return ERR_INVALID;
 }
 
-/* scratch holds as many pointers as the object has members. */
+/* scratch has room for one pointer per member of the object. */
 static enum status check_keys(const struct json_doc *doc, const struct json *object,
                               const struct json **scratch, struct err *e)
 {

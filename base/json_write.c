@@ -26,14 +26,14 @@ static void add_escape(struct buf *out, uint32_t c)
     }
 }
 
-/* Line ends of Unicode above ASCII: they may stand in JSON as they are, but readers of event streams
- * and logs that cut text by Unicode's rules would cut there. */
+/* Unicode line ends above ASCII: JSON allows them unescaped, but readers of event streams and logs that
+ * split lines by Unicode's rules would split there. */
 static bool is_line_end(uint32_t c)
 {
     return c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-/* Bytes from the start of s that go out as they are. */
+/* Number of bytes at the start of s that need no escaping. */
 static size_t plain_len(struct str s)
 {
     size_t i = 0;
@@ -83,7 +83,7 @@ void json_add_double(struct buf *out, double x)
         buf_add_c(out, "null");
         return;
     }
-    /* 15 digits always survive the way through a normal double; subnormals hold fewer. */
+    /* 15 digits always survive a round trip through a normal double; subnormals hold fewer. */
     char text[40];
     locale_t old = uselocale(json_locale());
     for (int digits = fabs(x) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {

@@ -64,7 +64,7 @@ uint64_t ledger_refusals(const struct ledger *l, uint32_t kind)
     return l->refusals[kind];
 }
 
-/* The accounts after something was taken. */
+/* The accounts after a take. */
 struct sums {
     uint64_t used, by_kind, by_key;
 };

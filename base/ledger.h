@@ -1,17 +1,17 @@
 /* Memory that clients make the server keep: one budget in bytes, with accounts by kind and by key.
  *
- * Every allocation whose size or number a client decides is taken from here before it is made, and is
- * given back when it is freed. A hold is what one owner (a request, a connection) has taken, so that
- * nothing is forgotten at its end. Refusals, in this order:
- *   ERR_TOO_LARGE   413  more than could ever be had
- *   ERR_QUEUE_FULL  429  with several keys a key holds at most as much as is left free: one key has half,
- *                        two have a third each, and a key that holds nothing always finds room
- *   ERR_NO_MEMORY   503  the budget, or the kind's share of it, is used up. The last eighth is for holds
- *                        of at most LEDGER_SMALL_BYTES, so that large requests do not shut out small ones
+ * Every allocation whose size or number a client decides is taken from this budget before it is made, and
+ * is given back when it is freed. A hold records what one owner (a request, a connection) has taken, so
+ * that all of it is given back at the owner's end. Refusals, in this order:
+ *   ERR_TOO_LARGE   413  more than the budget could ever grant
+ *   ERR_QUEUE_FULL  429  with several keys, a key holds at most as much as stays free: one key gets half,
+ *                        two get a third each, and a key that holds nothing always finds room
+ *   ERR_NO_MEMORY   503  the budget, or the kind's share of it, is used up. The last eighth is reserved for
+ *                        holds of at most LEDGER_SMALL_BYTES, so that large requests cannot starve small ones
  *
- * Atomics only: counts are raised first and looked at after, and taken back on a refusal. Two that take
- * at once may both be refused at the last place, none gets past a bound. Thread: any; a hold belongs to
- * one thread at a time. */
+ * Atomics only: counts are raised first, checked afterwards, and lowered again on a refusal. Two threads
+ * that take the last bytes at the same time may both be refused; neither can exceed a bound. Thread: any;
+ * a hold belongs to one thread at a time. */
 #ifndef BASE_LEDGER_H
 #define BASE_LEDGER_H
 
@@ -27,37 +27,37 @@ enum {
 };
 
 struct ledger_kind {
-    const char *name; /* shown in metrics */
-    uint32_t share; /* of the budget that the kind may have, in percent */
+    const char *name; /* name of the kind in metrics */
+    uint32_t share; /* the largest share of the budget for this kind, in percent */
 };
 
 struct ledger;
 
-/* kind: [n_kinds], borrows. n_keys: accounts of keys. The budget is 0. */
+/* kind: [n_kinds], borrows. n_keys: number of key accounts. The budget starts at 0. */
 struct ledger *ledger_new(const struct ledger_kind *kind, uint32_t n_kinds, uint32_t n_keys);
-void ledger_free(struct ledger *l); /* NULL is fine; CHECKs that nothing is held */
+void ledger_free(struct ledger *l); /* NULL is allowed; CHECKs that nothing is held */
 void ledger_set_total(struct ledger *l, uint64_t n_bytes);
 uint64_t ledger_total(const struct ledger *l);
 uint64_t ledger_used_by_kind(const struct ledger *l, uint32_t kind);
 uint64_t ledger_used_by_key(const struct ledger *l, uint32_t key);
 uint64_t ledger_refusals(const struct ledger *l, uint32_t kind);
 
-/* What one owner has taken. Zeroed: nothing, without a ledger and so without bounds. */
+/* What one owner has taken. All zero: nothing taken, no ledger, and hence no bounds. */
 struct ledger_hold {
     struct ledger *ledger; /* borrows */
-    uint32_t key; /* account, or LEDGER_NOBODY; may change while nothing is held */
-    bool shared; /* there are other keys */
+    uint32_t key; /* account number, or LEDGER_NOBODY; may change while nothing is held */
+    bool shared; /* other keys exist */
     uint64_t n_bytes[LEDGER_MAX_KINDS], sum;
 };
 
-/* True when n_bytes more would be granted now, for those who can do with less. */
+/* True when n_bytes more would be granted now; for callers that can make do with less. */
 bool ledger_has_room(const struct ledger_hold *h, uint64_t n_bytes);
 enum status ledger_take(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes, struct err *e);
-/* Without asking, for what exists already or is bounded otherwise. */
+/* Takes without a check, for memory that already exists or is bounded elsewhere. */
 void ledger_add(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes);
-void ledger_give(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes); /* at most what it took */
-/* Takes or gives the difference to n_bytes of the kind. */
+void ledger_give(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes); /* at most what the hold has taken */
+/* Takes or gives back the difference, so that the hold has n_bytes of the kind. */
 enum status ledger_resize(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes, struct err *e);
-void ledger_drop(struct ledger_hold *h); /* gives all */
+void ledger_drop(struct ledger_hold *h); /* gives everything back */
 
 #endif

@@ -1,4 +1,4 @@
-/* One line a write; see log.h. */
+/* One line per write; see log.h. */
 #include "base/log.h"
 
 #include <limits.h>
@@ -17,7 +17,7 @@
 /* A pipe that poll calls writable takes PIPE_BUF bytes without blocking. */
 enum { LINE_CAP = PIPE_BUF, TEXT_CAP = 2048, ESCAPED_TEXT_CAP = 640 /* \u00XX is 6 bytes */ };
 
-static struct mutex writing = {PTHREAD_MUTEX_INITIALIZER}; /* holds n_dropped */
+static struct mutex writing = {PTHREAD_MUTEX_INITIALIZER}; /* protects n_dropped */
 static uint64_t n_dropped;
 
 static atomic_int least = LOG_INFO;

@@ -1,6 +1,6 @@
-/* Log lines to stderr: human text (logfmt-like) or one JSON object a line (log.format=json).
- * One write(2) per line, never blocking: when nobody reads a pipe, lines are dropped and counted, and
- * the next line that goes through tells how many. Never prompts, completions or keys. Thread: any. */
+/* Log lines to stderr: human-readable text (like logfmt) or one JSON object per line (log.format=json).
+ * One write(2) per line, never blocking: when a pipe is not read, lines are dropped and counted, and
+ * the next line that is written reports the count. No line holds prompts, completions or keys. Thread: any. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -1,8 +1,8 @@
-/* The only malloc and free of the program: counted, and able to fail on demand in tests.
+/* The only malloc and free in the program: calls are counted, and tests can make them fail.
  *
- * mem_alloc and friends never return NULL for want of memory in production: like most servers we
- * abort with a clear message when a few KiB cannot be had (sizes that come from a request or a file
- * are bounded before they get here). Use mem_try_* where size is large or file-derived.
+ * mem_alloc and its variants never return NULL: like most servers, millrace aborts with a clear
+ * message when a few KiB cannot be allocated (sizes from a request or a file are bounded before
+ * they get here). Use mem_try_* where the size is large or comes from a file.
  * Thread: any. */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
@@ -16,18 +16,18 @@ void *mem_zalloc(size_t n_bytes); /* zeroed; aborts when it fails */
 void *mem_realloc(void *p, size_t n_bytes); /* aborts when it fails */
 void *mem_try_alloc(size_t n_bytes); /* NULL when it fails */
 void *mem_try_zalloc(size_t n_bytes);
-void *mem_try_realloc(void *p, size_t n_bytes); /* NULL when it fails: p stays as it was */
+void *mem_try_realloc(void *p, size_t n_bytes); /* NULL when it fails; p is then unchanged */
 void *mem_aligned(size_t alignment, size_t n_bytes); /* NULL when it fails; free with mem_free */
-void mem_free(void *p); /* NULL is fine */
+void mem_free(void *p); /* NULL is allowed */
 char *mem_strdup(const char *s);
-void *mem_dup(const void *p, size_t n_bytes); /* at least one byte, NUL after the end */
+void *mem_dup(const void *p, size_t n_bytes); /* at least one byte; a NUL follows the end */
 
-/* n * size with overflow check; aborts on overflow. For products of already bounded numbers. */
+/* n * size; aborts on overflow. For products of numbers that are already bounded. */
 size_t mem_mul(size_t n, size_t size);
-/* False on overflow. For numbers that come from a file. */
+/* False on overflow. For numbers from a file. */
 bool mem_mul_ok(size_t n, size_t size, size_t *product);
 bool mem_add_ok(size_t a, size_t b, size_t *sum);
 
-uint64_t mem_thread_bytes(void); /* that those calls asked for; what was freed is not taken off */
+uint64_t mem_thread_bytes(void); /* requested by those calls; frees are not subtracted */
 
 #endif

@@ -1,8 +1,8 @@
 /* Counters, gauges and histograms; see metrics.h.
  *
- * A metric holds an array of pointers to its series, filled in order and published by n_series with
- * release: readers walk it without a lock, only making a series takes the mutex. Doubles live in
- * 64-bit atomics as their bits. */
+ * A metric holds an array of pointers to its series, filled in order and published by a release store
+ * of n_series: readers walk it without a lock; only creating a series takes the mutex. Doubles are
+ * stored as their bits in 64-bit atomics. */
 #include "base/metrics.h"
 #include "base/base_test.h"
 
@@ -17,14 +17,14 @@
 #include "base/thread.h"
 #include "base/utf8.h"
 
-/* Beyond these, values go to one more series whose labels all read "other". */
+/* Beyond this many, values go to one more series whose labels are all "other". */
 enum { MAX_SERIES = 256, MAX_LABELS = 8 };
 
 struct series {
-    char *key; /* owns; the label values as handed in */
+    char *key; /* owns; the label values as passed in */
     char *labels; /* owns; a="x",b="y", escaped */
     atomic_uint_fast64_t value; /* bits of a double: counter, gauge; histogram: the sum */
-    atomic_uint_fast64_t counts[]; /* histogram: one a bucket, not cumulative, +Inf last */
+    atomic_uint_fast64_t counts[]; /* histogram: one per bucket, not cumulative, +Inf last */
 };
 
 struct metric {
@@ -34,7 +34,7 @@ struct metric {
 };
 
 struct metrics {
-    struct mutex lock; /* making series, const_labels */
+    struct mutex lock; /* protects the creation of series, and const_labels */
     char *const_labels; /* owns; under lock */
     size_t n;
     struct metric metrics[];
@@ -153,7 +153,7 @@ struct metrics *metrics_new(const struct metric_desc *table, size_t n)
     for (size_t i = 0; i < n; i++) {
         m->metrics[i].desc = table[i];
         CHECK(count_labels(table[i].labels) <= MAX_LABELS);
-        /* A metric without labels reads 0 from the start; one with labels shows on first use. */
+        /* A metric without labels is 0 from the start; one with labels appears on first use. */
         if (!table[i].labels[0])
             series_add(m, &m->metrics[i], "");
     }
@@ -255,8 +255,8 @@ static void add_number(struct buf *out, double x)
         json_add_double(out, x);
 }
 
-/* As Prometheus' Python client writes bounds ("1.0", "0.025", "1e+06"), so that recording rules and
- * dashboards made for its servers match. */
+/* Bounds as Prometheus' Python client writes them ("1.0", "0.025", "1e+06"), so that recording rules and
+ * dashboards written for servers that use it match. */
 static void add_bound(struct buf *out, double bound)
 {
     size_t start = out->len;
@@ -269,7 +269,7 @@ static void add_bound(struct buf *out, double bound)
         buf_add_c(out, ".0");
 }
 
-/* name{const,labels,le="bound"} up to and with the space before the value; le < 0: none. */
+/* name{const,labels,le="bound"} up to and including the space before the value; le < 0: no bound. */
 struct line_parts {
     const char *name;
     const char *suffix;
@@ -349,7 +349,7 @@ static void render_metric(const struct metric *m, const char *const_labels, stru
     }
 }
 
-/* The lock guards the text of the constant labels only; values stay lock-free. */
+/* The lock protects only the text of the constant labels; values are lock-free. */
 static char *copy_const_labels(const struct metrics *m)
 {
     struct mutex *lock = (struct mutex *)&m->lock;

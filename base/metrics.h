@@ -1,9 +1,9 @@
-/* Counters, gauges and histograms in Prometheus' text form.
+/* Counters, gauges and histograms in Prometheus' text format.
  *
- * config/metrics.def declares every metric once; config/metrics.h turns it into the enum metric ids
- * and the table handed to metrics_new. Values are relaxed atomics (any thread may add); a series of
- * a labelled metric is made on first use of its label value, up to a bound per metric.
- * No allocation after the series exists. */
+ * config/metrics.def declares every metric once; config/metrics.h turns it into the ids (enum metric)
+ * and the table passed to metrics_new. Values are relaxed atomics (any thread may add); a series of
+ * a labelled metric is created when its label value is first used, up to a bound per metric.
+ * Once a series exists, using it does not allocate. */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
 
@@ -18,14 +18,14 @@ enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 struct metric_desc {
     const char *name; /* as exposed, for instance "vllm:num_requests_running" */
     enum metric_kind kind;
-    const char *labels; /* comma-separated label names beyond the constant ones, "" for none */
+    const char *labels; /* comma-separated label names besides the constant ones, "" for none */
     const double *bounds; /* histogram: n_bounds upper bounds, ascending, without +Inf */
     size_t n_bounds;
     const char *help;
 };
 
 struct metrics;
-/* const_labels: ready text such as model_name="m",engine="0" put on every series; may be "". */
+/* const_labels: text such as model_name="m",engine="0" that is put on every series; may be "". */
 struct metrics *metrics_new(const struct metric_desc *table, size_t n);
 void metrics_free(struct metrics *m);
 void metrics_set_const_labels(struct metrics *m, const char *const_labels);
@@ -37,7 +37,7 @@ void metrics_set(struct metrics *m, int id, const char *label_values, double val
 void metrics_observe(struct metrics *m, int id, const char *label_values, double value);
 void metrics_observe_n(struct metrics *m, int id, const char *label_values, double value,
                        uint64_t n);
-/* One line of a counter or gauge whose values are kept elsewhere; first: with HELP and TYPE before it. */
+/* One line of a counter or gauge whose values are kept elsewhere; first: preceded by HELP and TYPE. */
 void metrics_render_value(const struct metrics *m, int id, const char *label_values, double value,
                           bool first, struct buf *out);
 void metrics_render(const struct metrics *m, struct buf *out); /* text/plain; version=0.0.4 */

@@ -1,4 +1,4 @@
-/* Which known name was meant; see nearest.h. */
+/* Finds the known name closest to a misspelt one; see nearest.h. */
 #include "base/nearest.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * byte_ring: head and tail run freely (position = value & (cap - 1)) and are multiples of 8. The
  * producer publishes with a release store of tail, the consumer gives space back with a release
  * store of head; each reads the other's with acquire. A record never wraps: when the end of the
- * memory is too short for it, a marker takes up the rest. */
+ * memory is too short for it, a marker fills the rest. */
 #include "base/ring.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* The length stands in 4 of the header's 8 bytes, so that payloads are 8-byte aligned. */
+/* The length takes 4 of the header's 8 bytes, so that payloads are 8-byte aligned. */
 enum { HEADER_BYTES = 8 };
 #define WRAP_MARKER UINT32_MAX
 
@@ -54,7 +54,7 @@ void byte_ring_release(struct byte_ring *r)
     r->cap = 0;
 }
 
-/* Free bytes before the end of the memory, and free bytes at its start behind them. */
+/* Free bytes before the end of the memory, and free bytes at its start after wrapping. */
 static void free_spans(const struct byte_ring *r, uint_fast32_t tail, uint32_t *at_end,
                        uint32_t *at_start)
 {
@@ -84,7 +84,7 @@ void *byte_ring_reserve(struct byte_ring *r, uint32_t n)
     if (need > at_end) {
         if (need > at_start)
             return NULL;
-        /* at_start > 0, so at_end reaches the end of the memory: the marker may take all of it. */
+        /* at_start > 0, so at_end extends to the end of the memory: the marker may fill all of it. */
         header_put(r, tail, WRAP_MARKER);
         tail += at_end;
         atomic_store_explicit(&r->tail, tail, memory_order_release);
@@ -186,7 +186,7 @@ void *mpsc_pop(struct mpsc *q)
 
 void mpsc_wake(struct mpsc *q)
 {
-    /* Fails only when the counter is full: then the consumer is awake anyway. */
+    /* Fails only when the counter is full, and then the consumer is awake anyway. */
     uint64_t one = 1;
     ssize_t written;
     do

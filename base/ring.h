@@ -15,8 +15,8 @@
 #include "base/status.h"
 
 /* Record = 8-byte head (4-byte length) + payload, contiguous (a wrap marker fills the end), 8-byte
- * aligned. A payload of up to cap / 2 - 8 bytes always fits into an empty ring; a larger one depends
- * on where the ring stands. */
+ * aligned. A payload of up to cap / 2 - 8 bytes always fits into an empty ring; whether a larger one
+ * fits depends on the position of head and tail. */
 struct byte_ring {
     uint8_t *data; /* owns, cap bytes, a power of two */
     uint32_t cap;
@@ -26,12 +26,12 @@ struct byte_ring {
 
 void byte_ring_init(struct byte_ring *r, uint32_t cap_bytes);
 void byte_ring_release(struct byte_ring *r);
-/* Producer. Largest record payload that byte_ring_push would take now. */
+/* Producer. Largest payload that byte_ring_push would accept now. */
 uint32_t byte_ring_room(const struct byte_ring *r);
-/* Producer. Space for n payload bytes, or NULL when it does not fit; then commit. */
+/* Producer. Returns space for n payload bytes, to be committed afterwards, or NULL when they do not fit. */
 void *byte_ring_reserve(struct byte_ring *r, uint32_t n);
 void byte_ring_commit(struct byte_ring *r);
-/* Consumer. Next record or NULL; valid until byte_ring_pop. */
+/* Consumer. The next record or NULL; valid until byte_ring_pop. */
 const void *byte_ring_peek(struct byte_ring *r, uint32_t *n);
 void byte_ring_pop(struct byte_ring *r);
 
@@ -41,7 +41,7 @@ void mpsc_free(struct mpsc *q);
 bool mpsc_push(struct mpsc *q, void *item); /* any thread; false when full; wakes the consumer */
 void *mpsc_pop(struct mpsc *q); /* consumer; NULL when empty */
 void mpsc_wake(struct mpsc *q); /* any thread: ends the consumer's wait */
-/* Consumer: sleeps until something is pushed, woken, or timeout_ms (-1: none) has passed. */
+/* Consumer: sleeps until a push, a wake, or the end of timeout_ms (-1: no timeout). */
 void mpsc_wait(struct mpsc *q, int timeout_ms);
 
 #endif

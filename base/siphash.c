@@ -84,7 +84,7 @@ void siphash_end(const struct siphash *h, uint64_t out[2])
     sip_end(v, h->n_bytes << 56 | h->partial, out);
 }
 
-/* Whole words of p into v; the compiler turns the eight byte loads into one. */
+/* Mixes the whole words of p into v; the compiler merges the eight byte loads into one. */
 static inline void sip_words(uint64_t v[4], const uint8_t *p, size_t n_words)
 {
     for (size_t i = 0; i < n_words; i++) {

@@ -1,4 +1,4 @@
-/* Sizes in words; see size.h. */
+/* Sizes as text; see size.h. */
 #include "base/size.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ struct size_text size_shown(uint64_t n_bytes)
     struct size_text out;
     double x = (double)n_bytes;
     int i = 0;
-    for (; x >= 1023.995 && i < 6; i++) /* what would be shown as 1024.00 */
+    for (; x >= 1023.995 && i < 6; i++) /* would be printed as 1024.00 */
         x /= 1024;
     snprintf(out.text, sizeof(out.text), "%.*f %s", i ? 2 : 0, x, units[i]);
     return out;

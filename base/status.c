@@ -36,7 +36,7 @@ const char *status_text(enum status status)
     return "unknown status";
 }
 
-/* What was formatted may hold anything (file names) and may have been cut within a character. */
+/* The formatted text may hold any bytes (file names) and may have been cut inside a character. */
 static void make_valid(char *text)
 {
     size_t n = strlen(text), at;

@@ -1,7 +1,7 @@
-/* Status codes and error text: how every room says that something failed.
+/* Status codes and error text: how every room reports a failure.
  *
- * A function returns OK (0) or a negative status, and fills `struct err` at the place that knows
- * what failed. Text rule: lower case, no full stop, what failed first, the limit and the value.
+ * A function returns OK (0) or a negative status, and fills `struct err` where the cause is known.
+ * Text rule: lower case, no full stop, what failed first, the limit and the value.
  * Thread: any; a struct err belongs to one caller. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
@@ -43,13 +43,13 @@ struct err {
     char code[ERR_CODE_CAP];
 };
 
-/* Fills e (NULL is fine), clears param and code, returns status: `return err_set(e, ERR_IO, ...)`. */
+/* Fills e (NULL is allowed), clears param and code, returns status: `return err_set(e, ERR_IO, ...)`. */
 enum status err_set(struct err *e, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* As err_set, with the field at fault and an optional code (either may be NULL). */
 enum status err_set_field(struct err *e, enum status status, const char *param, const char *code,
                           const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* Puts "text: " in front of what e says. */
+/* Prepends "text: " to e's text. */
 void err_prefix(struct err *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,4 +1,4 @@
-/* A view of bytes: pointer and length, not NUL-terminated, may hold U+0000. Borrows. */
+/* A view of bytes: pointer and length; not NUL-terminated, may hold U+0000. Borrows. */
 #ifndef BASE_STR_H
 #define BASE_STR_H
 

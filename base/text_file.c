@@ -1,4 +1,4 @@
-/* Reading text by one set of rules; see text_file.h. */
+/* Reading text files by one set of rules; see text_file.h. */
 #include "base/text_file.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "base/utf8.h"
 
-static const char mark[] = "\xEF\xBB\xBF"; /* U+FEFF, with which some editors begin a file */
+static const char mark[] = "\xEF\xBB\xBF"; /* U+FEFF, which some editors put at the start of a file */
 
 size_t text_mark_bytes(struct str s)
 {
@@ -51,8 +51,8 @@ const char *text_fault(struct str s, char *why, size_t cap)
     return NULL;
 }
 
-/* As much of the file as max_bytes and one more. A reload reads on the main thread: no waiting for
- * somebody to open the other end of a pipe. */
+/* Reads at most max_bytes + 1 bytes of the file. A reload reads on the main thread, so opening must not
+ * wait for a writer at the other end of a pipe. */
 static int read_bytes(const char *path, size_t max_bytes, struct buf *out)
 {
     enum { PIECE = 4096 };
@@ -75,7 +75,7 @@ static int read_bytes(const char *path, size_t max_bytes, struct buf *out)
     return error;
 }
 
-/* UTF-16 is what some shells write where UTF-8 was meant. */
+/* Some shells write UTF-16 where UTF-8 was intended. */
 static bool is_utf16(struct str s)
 {
     return str_starts(s, STR_LIT("\xFF\xFE")) || str_starts(s, STR_LIT("\xFE\xFF"));

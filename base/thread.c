@@ -1,4 +1,4 @@
-/* Threads, mutexes, granted CPUs and memory; see thread.h. */
+/* Threads, mutexes, and the CPUs and memory granted to the process; see thread.h. */
 #include "base/thread.h"
 
 #include <errno.h>
@@ -24,12 +24,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* What the limit of the main thread's stack (ulimit -s) or another libc would make of it may be far less.
- * Only what is used is taken from memory. */
+/* The default, set by the main thread's stack limit (ulimit -s) or by another libc, may be far smaller.
+ * Only pages that are touched use memory. */
 enum { STACK_BYTES = 8 << 20 };
 
-/* Signals stay with the thread that expects them, but for those that a thread's own instruction raises: blocked,
- * they could have no handler. */
+/* Signals go to the thread that expects them, except those raised by a thread's own instruction: if these were
+ * blocked, their handlers could not run. */
 static void block_signals(sigset_t *old)
 {
     static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
@@ -120,7 +120,7 @@ void cond_broadcast(struct cond *c)
     CHECK(pthread_cond_broadcast(&c->c) == 0);
 }
 
-/* 1 when the kernel has more CPUs than any mask tried here could name. */
+/* 1 when the kernel has more CPUs than the largest mask tried here. */
 static int affinity_count(void)
 {
     for (int n = 1024; n <= 1 << 20; n *= 2) {

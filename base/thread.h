@@ -1,4 +1,4 @@
-/* Threads, mutexes, and what the machine grants us: affinity and the cgroup's CPU quota.
+/* Threads, mutexes, and what the machine grants the process: affinity and the cgroup's CPU quota.
  * The only user of pthread.h outside base/ring.c and engine/cpu/pool.c. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
@@ -33,12 +33,12 @@ void mutex_lock(struct mutex *m);
 void mutex_unlock(struct mutex *m);
 void cond_init(struct cond *c);
 void cond_release(struct cond *c);
-void cond_wait(struct cond *c, struct mutex *m); /* may end without a cause */
+void cond_wait(struct cond *c, struct mutex *m); /* may wake spuriously */
 void cond_broadcast(struct cond *c);
 
-/* Logical CPUs this process may use: min(affinity mask, cgroup v1/v2 quota rounded up), >= 1. */
+/* Logical CPUs that this process may use: min(affinity mask, cgroup v1/v2 quota rounded up), >= 1. */
 int thread_cpu_count(void);
-/* Memory limit of the cgroup (v1 or v2, innermost set one) or total RAM, whichever is less; bytes. */
+/* In bytes: the cgroup's memory limit (v1 or v2, the innermost that is set) or total RAM, whichever is less. */
 uint64_t thread_memory_limit(void);
 
 #endif

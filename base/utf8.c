@@ -1,8 +1,8 @@
 /* UTF-8 decoding by the table of well-formed byte sequences (Unicode 15, table 3-7); see utf8.h. */
 #include "base/utf8.h"
 
-/* Bytes a sequence that starts with `lead` needs, and the bounds of its second byte; 0 when no
- * sequence starts so. The bounds exclude overlong forms, surrogates and values over U+10FFFF. */
+/* Length of a sequence that starts with `lead`, and the bounds of its second byte; 0 when no
+ * sequence can start with it. The bounds exclude overlong forms, surrogates and values over U+10FFFF. */
 static int sequence_len(uint8_t lead, uint8_t *low, uint8_t *high)
 {
     *low = 0x80;
@@ -24,7 +24,7 @@ static int sequence_len(uint8_t lead, uint8_t *low, uint8_t *high)
     return lead < 0xF0 ? 3 : 4;
 }
 
-/* Length of the well-formed start at s: equals *need when the code point is whole. */
+/* Length of the well-formed part at the start of s: equals *need when the code point is complete. */
 static int matching_len(struct str s, int *need)
 {
     uint8_t low, high;

@@ -2,7 +2,7 @@
 #include "engine/cpu/cpu_device.h"
 #include "engine/device.h"
 
-/* Best first: the first that the machine has computes. */
+/* Best first: the first device that this machine has is used. */
 static const struct device *const devices[] = {&cpu_device};
 
 enum status device_pick(const struct settings *s, const struct device **out,

@@ -1,4 +1,4 @@
-/* Memory of a batch; see batch.h. */
+/* Allocates and frees the memory of a batch; see batch.h. */
 #include "engine/batch.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Opens a model and composes what serves it: file, hyperparameters, text, the weights on a device.
+/* Opens a model and assembles its parts: file, hyperparameters, tokenizer and template, weights on a device.
  * See engine.h. */
 #include "engine/engine.h"
 
@@ -38,7 +38,7 @@ static void copy_text(char *to, size_t cap, struct str s)
     to[n] = 0;
 }
 
-/* Name of the type that holds most bytes of the matrices. */
+/* Name of the type with the most bytes in matrices. */
 static const char *main_type(const struct gguf *g)
 {
     const char *best = "none";
@@ -68,7 +68,7 @@ static uint64_t count_params(const struct gguf *g, uint64_t *n_bytes)
     return params;
 }
 
-/* Where the file says nothing of sampling, what its makers advise. */
+/* Where the file has no sampling defaults, uses those that its makers recommend. */
 static void advise_sampling(struct engine *en)
 {
     struct engine_info *info = &en->info;
@@ -126,7 +126,7 @@ static enum status take_template(struct str source, struct chat_template **out, 
                          : "the chat template prints the same whatever the user's messages say");
 }
 
-/* The template of the option, else the model's; a model's that cannot be used only warns. */
+/* The option's template, else the model's. If the model's cannot be used, only a warning is logged. */
 static enum status open_template(struct engine *en, const char *path, struct err *e)
 {
     if (path && path[0]) {
@@ -163,7 +163,7 @@ static void log_problems(const struct buf *problems)
     }
 }
 
-/* All that comes before a weight is read. quiet: problems that do not stop it are not logged. */
+/* Everything that comes before the first weight is read. quiet: problems that do not stop it are not logged. */
 static enum status bind_weights(struct engine *en, const struct settings *s, bool quiet,
                                 struct err *e)
 {
@@ -209,8 +209,8 @@ enum status engine_open(const char *path, const struct settings *s, struct engin
     return OK;
 }
 
-/* Two hashes of 128 bits: no defence against who makes models to collide, and none is needed: whoever
- * can write the model's file has the answers in hand anyway. */
+/* Two 128-bit hashes: they do not resist models made to collide, and need not, because anyone who
+ * can write the model's file controls the answers anyway. */
 void engine_digest(const struct engine *en, uint8_t digest[32])
 {
     static const uint64_t key[2] = {0, 0};
@@ -298,7 +298,7 @@ enum status engine_backend(struct engine *en, struct kv_store *kv, const struct 
     return st;
 }
 
-/* A backend over nothing: made only to see what it allocates. */
+/* A backend without KV memory, made only to measure what it allocates. */
 static enum status plan_backend(struct engine *en, struct backend_limits limits,
                                 struct engine_needs *out, struct err *e)
 {

@@ -11,7 +11,7 @@ void forward_step(const struct forward_ops *ops, void *step, const struct hparam
         ops->qkv(step, layer);
         ops->rope_kv(step, layer);
         if (layer + 1 == h->n_layers) {
-            /* Beyond the last keys and values nothing reads a row that has no logits. */
+            /* After the last layer's keys and values, rows without logits are no longer needed. */
             if (n_outs == 0)
                 return;
             ops->only_outs(step);

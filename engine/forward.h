@@ -1,5 +1,5 @@
-/* The model as a loop over layers, told once for all architectures, over a table of operations that a
- * device implements. Called by a backend's submit, on the engine thread. */
+/* The model as a loop over layers, written once for all architectures in terms of a table of operations that
+ * a device implements. Called by a backend's submit, on the engine thread. */
 #ifndef ENGINE_FORWARD_H
 #define ENGINE_FORWARD_H
 
@@ -12,9 +12,9 @@ struct forward_ops {
     void (*qkv)(void *step, uint32_t layer); /* q, k, v */
     void (*rope_kv)(void *step,
                     uint32_t layer); /* norm and rotate q and k, write k and v to blocks */
-    void (*only_outs)(void *step); /* from here on only rows with logits */
+    void (*only_outs)(void *step); /* from here on, only rows with logits */
     void (*attention)(void *step, uint32_t layer); /* over block tables */
-    /* Projections: onto the residual, or with ARCH_POST_NORM to where the op behind them takes it. */
+    /* Projections: added to the residual or, with ARCH_POST_NORM, written to the input of the next op. */
     void (*attn_out)(void *step, uint32_t layer);
     void (*attn_post_norm)(void *step, uint32_t layer); /* residual += norm(projection) */
     void (*ffn_norm)(void *step, uint32_t layer);

@@ -1,7 +1,7 @@
-/* `millrace inspect`: a model file in words. Called by main with the file's path; main thread.
+/* `millrace inspect`: a model file described as text. Called by main with the file's path; main thread.
  *
- * Sections come in a fixed order and each prints what it can; what does not fit together is gathered
- * as problems and listed at the end, so that one look tells why a file cannot be served. */
+ * Sections come in a fixed order and each prints what it can; inconsistencies are collected as problems and
+ * listed at the end, so that the reasons why a file cannot be served appear in one place. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void add_problem(struct inspection *in, const struct err *e)
     buf_printf(&in->problems, "%s\n", e->text);
 }
 
-/* Text of the file for a terminal: valid UTF-8, no control characters, at most max bytes. */
+/* Text from the file made safe for a terminal: valid UTF-8, no control characters, at most max bytes. */
 static void print_text(FILE *out, struct str s, size_t max)
 {
     struct buf clean = {0};
@@ -106,7 +106,7 @@ static void print_rope(struct inspection *in)
     fputc('\n', in->out);
 }
 
-/* What the architecture does beyond the common layer, where it does. */
+/* The architecture's differences from the common layer, if any. */
 static void print_features(struct inspection *in)
 {
     const struct hparams *h = &in->h;
@@ -176,7 +176,7 @@ static void print_scalar(FILE *out, const struct gguf *g, const struct gguf_valu
         fprintf(out, "%g", real);
 }
 
-/* The metadata of the architecture as it stands in the file, when it could not be understood. */
+/* The architecture's metadata as found in the file, when it could not be understood. */
 static void print_raw_hparams(struct inspection *in, struct str architecture)
 {
     char key[128];
@@ -212,7 +212,7 @@ static void print_architecture(struct inspection *in)
 
 /* ---- tensors ---- */
 
-enum { MAX_TYPES = 64 }; /* numbers above are counted together in the last row */
+enum { MAX_TYPES = 64 }; /* types with higher numbers are counted together in the last row */
 
 static void print_tensors(struct inspection *in)
 {
@@ -272,9 +272,9 @@ static void print_tokenizer_facts(struct inspection *in, const struct tokenizer 
         print_token(in, t, i ? "" : "generation stops at", stop[i]);
 }
 
-/* Parts that a kind of vocabulary cannot do without. */
+/* Parts that a kind of vocabulary requires. */
 static const struct part {
-    const char *model; /* tokenizer.ggml.model, NULL for every one */
+    const char *model; /* tokenizer.ggml.model, NULL for every model */
     const char *key;
 } parts[] = {
     {NULL, "tokenizer.ggml.model"},     {NULL, "tokenizer.ggml.tokens"},
@@ -282,7 +282,7 @@ static const struct part {
     {"llama", "tokenizer.ggml.scores"}, {"llama", "tokenizer.ggml.token_type"},
 };
 
-/* How many are missing. loads: the tokenizer does, so a missing pre was recognised. */
+/* Returns how many are missing. loads: the tokenizer loads, so a missing pre was recognised. */
 static uint32_t list_missing_parts(struct inspection *in, struct str model, bool loads)
 {
     uint32_t n = 0;
@@ -317,7 +317,7 @@ static void print_tokenizer(struct inspection *in)
     const struct gguf_value *tokens = gguf_find(in->g, "tokenizer.ggml.tokens");
     if (tokens && tokens->type == GGUF_ARRAY)
         print_whole(in, "tokens", tokens->n);
-    if (n_missing == 0) /* else the tokenizer only says one of them again */
+    if (n_missing == 0) /* otherwise the tokenizer's error would only repeat one of them */
         add_problem(in, &e);
 }
 
@@ -347,7 +347,7 @@ static void print_template(struct inspection *in)
 
 /* ---- memory ---- */
 
-/* What would compute this file here, and its KV blocks under the default settings but for the type. */
+/* The device that would be used here, and KV blocks under the default settings except for the type. */
 static bool size_kv(struct inspection *in, struct device_info *info, struct kv_layout *f16,
                     struct kv_layout *f32)
 {

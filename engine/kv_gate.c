@@ -1,7 +1,7 @@
-/* The gate of KV types; see kv_gate.h.
+/* Measures the loss of quality of KV types; see kv_gate.h.
  *
- * Both runs take fine activations: rounded ones turn differences of the last bit into a KL of about 0.0007
- * of their own, which would hide what the type does. */
+ * Both runs use fine activations: with rounded ones, differences in the last bit alone cause a KL of about
+ * 0.0007, which would mask the effect of the type. */
 #include "engine/kv_gate.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 
 enum { GATE_TOKENS = 200, CHUNK = 25, BUDGET_MS = 1000, HARD_BUDGET_MS = 5000 };
 
-/* Is it time to stop? Behind enough positions when the next chunk would pass the budget, before when it would
- * pass the hard one. */
+/* True when it is time to stop: after enough positions, if the next chunk would exceed the budget; before that,
+ * if it would exceed the hard budget. */
 static bool spent(const struct kv_gate *g)
 {
     uint64_t next_ns = g->ns + g->ns / g->n_positions * CHUNK;
@@ -38,7 +38,7 @@ static const char text[] =
     "boils "
     "at 100 degrees Celsius at sea level, and at about 93 degrees on a mountain 2,000 metres high.";
 
-/* One of the two types. */
+/* The run with one of the two types. */
 struct side {
     struct kv_layout layout;
     struct kv_store *kv;
@@ -48,7 +48,7 @@ struct side {
 };
 
 struct gate {
-    struct side side[2]; /* f16, the type in question */
+    struct side side[2]; /* f16, the type under test */
     uint32_t *table; /* owns: block i of a sequence is frame i */
     struct tokens tokens;
     uint32_t n_vocab, n_rows;

@@ -1,4 +1,4 @@
-/* Sizes of the arena; see arena.h. */
+/* Computes the sizes of the arena; see arena.h. */
 #include "kvpool/arena.h"
 
 #include "base/check.h"

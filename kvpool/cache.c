@@ -1,4 +1,4 @@
-/* The cache's life, room and promises, figures; see cache.h. */
+/* Creation and destruction of the cache, free room and promises, statistics; see cache.h. */
 #include "kvpool/cache_int.h"
 #include "kvpool/kvpool_test.h"
 
@@ -17,7 +17,7 @@ static uint32_t *numbers(uint32_t n, uint32_t value)
     return p;
 }
 
-/* A stack that gives 0 first, then first + 1 ... */
+/* A stack that pops 0 first, then first + 1 ... */
 static uint32_t *number_stack(uint32_t n, uint32_t first)
 {
     uint32_t *p = numbers(n, 0);

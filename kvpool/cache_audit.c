@@ -1,4 +1,4 @@
-/* Recounts the books from the tables up and compares. Invariants:
+/* Recounts the books from the tables and compares the results. Invariants:
  *
  *   I1  every block is in one state; n_state counts them; FREE ones are on the free list exactly once
  *   I2  ref == number of table entries that name the block; OPEN, SEALED, READY <=> ref >= 1
@@ -14,25 +14,25 @@
  *       no job
  *   I8  n_promised == sum of the claims <= frames that can be had
  *   I9  n_written == sum of filled
- *   I10 generations never go back
+ *   I10 generations never decrease
  *   I11 a frame and a slot belong to one block each or are on a free stack, exactly once
- *   I12 a block that is not FREE has a frame or a slot; its bytes are good in one of them: without a frame
- *       the slot is no target of a spill, and a frame that a load still fills has its slot
+ *   I12 a block that is not FREE has a frame or a slot, and its bytes are valid in one of them: without a
+ *       frame, its slot is not the target of a spill; while a load fills its frame, it keeps its slot
  *   I13 n_run (n_paged) == entries of running sequences whose phys is its frame (n_frames + its slot);
- *       those of parked ones name nothing, nor do holes, which only lost sequences have
+ *       entries of parked ones name nothing, nor do holes, which only lost sequences have
  *   I14 n_paged of a table counts its paged entries; only full retired blocks of group 0 are paged
- *   I15 a block is on the list that its class says, each list is linked both ways and counted
+ *   I15 a block is on the list of its class; each list is doubly linked, and its count is right
  *   I16 indexed blocks are READY or CACHED, CACHED ones are indexed; each is in its bucket once, and its
- *       key is what its parent key and token ids give
- *   I17 neighbours of a table that are both indexed are linked: the key of the one is the other's parent
+ *       key is the hash of its parent key and token ids
+ *   I17 neighbours in a table that are both indexed are linked: the key of the first is the second's parent
  *   I18 waiting jobs are queued once, n_out counts those out and is <= max_jobs; a load has a frame, a
  *       slot and, while it waits, a reader; a spill has a frame and a slot
  *   I19 n_loading counts a sequence's running entries whose blocks load; the list of waiting sequences
  *       holds those that have some
- *   I20 announcements: each belongs to one live sequence, lies behind what that has published, in order,
- *       and is in its bucket; with the free ones they are max_pending
- *   I21 n_published * n_slots <= n_retired; n_hit <= n_retired; a claim and what is held are no more than
- *       the reserve
+ *   I20 each announcement belongs to one live sequence, comes after the blocks published by it, in order,
+ *       and is in its bucket; together with the free ones there are max_pending
+ *   I21 n_published * n_slots <= n_retired; n_hit <= n_retired; claim plus held blocks do not exceed the
+ *       reserve
  *
  * A new broken invariant gets the next number. */
 #include <string.h>
@@ -42,7 +42,7 @@
 static const char *const state_names[KVC_N_STATES] = {"free",  "open",   "sealed",
                                                       "ready", "cached", "zombie"};
 
-/* Recounted numbers of a block. */
+/* The recounted numbers of a block. */
 struct count {
     uint32_t ref, pin, n_run, n_paged;
 };
@@ -263,7 +263,7 @@ static enum status audit_lists(struct walk *w)
     return OK;
 }
 
-/* Every number below n is a block's (owner says so) or on one of two stacks, once. */
+/* Every number below n belongs to a block (see owner) or is on one of the two stacks, exactly once. */
 static enum status audit_stack(struct walk *w, const char *what, const uint32_t *owner, uint32_t n,
                                const uint32_t *stack, uint32_t n_stack, uint32_t first,
                                uint32_t end)
@@ -311,7 +311,7 @@ static enum status audit_group(struct walk *w)
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole cache ---- */
 
 static enum status audit_jobs(struct walk *w)
 {

@@ -1,4 +1,4 @@
-/* Frames, slots and the life of a block; which blocks' places can be taken, and in what order. */
+/* Frames, slots and the life of a block; which blocks can lose their frames or slots, and in what order. */
 #include <string.h>
 
 #include "kvpool/cache_int.h"
@@ -110,7 +110,7 @@ static void free_block(struct kv_cache *c, struct kvc_group *g, struct kvc_block
     g->n_free_blocks++;
 }
 
-/* A cached block leaves the index and goes. */
+/* Removes a cached block from the index and frees it. */
 static void evict(struct kv_cache *c, struct kvc_group *g, struct kvc_block *b)
 {
     c->n_evicted++;
@@ -118,9 +118,9 @@ static void evict(struct kv_cache *c, struct kvc_group *g, struct kvc_block *b)
     free_block(c, g, b);
 }
 
-/* Whose frame goes first: of blocks that were never hit, while they are more than a tenth of the cached
- * ones (so that a scan can't flush what is reused, and new ones still get their time); then what loses
- * nothing; then what was hit. */
+/* Order in which frames are taken: from blocks that were never hit, while these are more than a tenth of the
+ * cached ones (so that a scan cannot flush reused blocks, while new ones still have a chance to be hit); then
+ * from blocks with another copy; then from blocks that were hit. */
 static enum kvc_list frame_victims(const struct kvc_group *g)
 {
     const struct kvc_ends *l = g->list;
@@ -152,9 +152,9 @@ uint32_t kvc_take_frame(struct kvc_group *g, struct kv_cache *c)
     return g->free_frame[--g->n_free_frames];
 }
 
-/* Gives up one copy in a slot: first of blocks that keep their frame and were never hit, then whole
- * blocks that are nowhere else, then more copies. The newest copy of a frame's block is the one that
- * will be missed last. */
+/* Gives up one copy in a slot: first that of a block that keeps its frame and was never hit, then a whole
+ * block whose only copy is in a slot, then further copies. Among blocks with frames, the newest copy is the
+ * one needed last. */
 static bool free_a_slot(struct kv_cache *c, struct kvc_group *g, enum kvc_greed greed)
 {
     const struct kvc_ends *l = g->list;
@@ -257,7 +257,7 @@ const struct kvc_block *kvc_look(const struct kv_cache *c, const struct kv_seq *
     return &c->group[group].block[s->t[group].block[i]];
 }
 
-/* ---- queue of jobs ---- */
+/* ---- job queue ---- */
 
 static struct kvc_block *flat_block(struct kv_cache *c, uint32_t flat)
 {

@@ -1,4 +1,4 @@
-/* Keys, the prefix index and announcements of blocks that are being filled. */
+/* Keys, the prefix index, and announcements of blocks that are being filled. */
 #include <string.h>
 
 #include "base/check.h"
@@ -55,7 +55,7 @@ static struct kv_key key_cut(const struct kv_cache *c, struct kv_key k)
     return (struct kv_key){{k.w[0] & c->key_mask.w[0], k.w[1] & c->key_mask.w[1]}};
 }
 
-/* ---- the index: one chained hash table a group, as many buckets as blocks ---- */
+/* ---- the index: one chained hash table per group, with as many buckets as blocks ---- */
 
 static uint32_t index_find(const struct kv_cache *c, const struct kvc_group *g, struct kv_key key,
                            struct kv_key parent, const int32_t *tokens)
@@ -208,11 +208,11 @@ void kvc_unpublish(struct kv_cache *c, struct kv_seq *s)
 struct hit {
     uint32_t n; /* blocks */
     struct kv_key key; /* of the last one */
-    struct kv_key next; /* of the block behind it; valid when n_max reaches over it */
+    struct kv_key next; /* of the block after it; valid when n_max covers that block */
 };
 
-/* True when the blocks 0..i of the prefix that a row at position (i + 1) * n_slots sees are all there;
- * run[k]: cached blocks of group k in a row, the last one being i. */
+/* True when all of the blocks 0..i that a row at position (i + 1) * n_slots sees are cached;
+ * run[k]: length of the run of cached blocks of group k that ends at block i. */
 static bool covered(const struct kv_cache *c, const uint32_t *run, uint32_t i)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {
@@ -222,7 +222,7 @@ static bool covered(const struct kv_cache *c, const uint32_t *run, uint32_t i)
     return true;
 }
 
-/* Longest hit of n_blocks blocks. into: the blocks found go to its tables; or NULL. */
+/* The longest hit among n_blocks blocks. into: receives the blocks in its tables; may be NULL. */
 static struct hit hit_find(const struct kv_cache *c, struct kv_key root, const int32_t *tokens,
                            uint32_t n_blocks, struct kv_seq *into)
 {
@@ -262,8 +262,8 @@ bool kv_pending(const struct kv_cache *c, struct kv_key root, const int32_t *tok
     return h.n < n_blocks && c->prefix && pend_find(c, h.next);
 }
 
-/* Frames that a hit of n blocks, found in s's tables, takes out of the room: of blocks without a copy in a
- * slot; parked s makes no others unavailable. */
+/* Frames by which a hit of n blocks, found in s's tables, reduces the room: those of blocks without a copy in
+ * a slot; a parked s makes no others unavailable. */
 static bool hit_fits(const struct kv_cache *c, const struct kv_seq *s, uint32_t n)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {

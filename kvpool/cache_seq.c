@@ -73,7 +73,7 @@ static void add_entry(struct kv_cache *c, struct kv_seq *s, uint32_t group, uint
 
 /* ---- growth ---- */
 
-/* The open last block can't be written by s: others share it, or a copy still reads it. */
+/* True when s must not write to its open last block: it is shared, or a copy still reads it. */
 static bool must_copy(const struct kv_cache *c, const struct kv_seq *s, uint32_t group)
 {
     if (s->n_tokens % c->n_slots == 0)
@@ -99,7 +99,7 @@ static void own_tail(struct kv_cache *c, struct kv_seq *s, uint32_t group, struc
     struct kvc_block *old = kvc_at(c, s, group, i);
     if (PLANTED(c, KVC_FAULT_NO_COW))
         return;
-    /* The frame that was promised for this copy is not to be promised again. */
+    /* The frame that was promised for this copy must not be promised again. */
     if (old->ref > 1 && s->claim.n[group] > 0 && s->reserve.n[group] > 0)
         s->reserve.n[group]--;
     uint32_t own = kvc_take_block(c, s, group, i);
@@ -116,7 +116,7 @@ static void own_tail(struct kv_cache *c, struct kv_seq *s, uint32_t group, struc
     t->n_clean = t->n_clean < i ? t->n_clean : i;
 }
 
-/* Its copy in a slot lacks what comes now. */
+/* Its copy in a slot will lack the new positions. */
 static void spoil_copy(struct kv_cache *c, struct kv_seq *s, uint32_t group)
 {
     struct kvc_group *g = &c->group[group];
@@ -148,7 +148,7 @@ static void grow_group(struct kv_cache *c, struct kv_seq *s, uint32_t group, uin
     }
 }
 
-/* What most decoding rows need: the rows fit into the open last blocks, which s can write as they are. */
+/* The common case when decoding: the rows fit into the open last blocks, which s can write in place. */
 static bool grow_in_place(struct kv_cache *c, struct kv_seq *s, uint32_t n_rows)
 {
     uint32_t n = s->t[0].n, n_left = n * c->n_slots - s->n_tokens;

@@ -17,7 +17,7 @@ void kv_seq_park(struct kv_cache *c, struct kv_seq *s)
     s->runs = false;
 }
 
-/* Block i of s may stay in its slot while s runs. */
+/* True when block i of s may stay in its slot while s runs. */
 static bool can_page(const struct kv_cache *c, const struct kv_seq *s, uint32_t group, uint32_t i)
 {
     return group == 0 && c->group[0].window == 0 && i < s->n_retired / c->n_slots &&
@@ -58,7 +58,7 @@ struct kv_need kv_seq_private(const struct kv_cache *c, const struct kv_seq *s)
     return need;
 }
 
-/* Entries whose blocks have frames, so that taking frames for the others can't take those. */
+/* First the entries whose blocks have frames, so that taking frames for the others cannot take those. */
 static void run_present(struct kv_cache *c, struct kv_seq *s, uint32_t n_paged)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {
@@ -198,8 +198,8 @@ uint32_t kv_seq_page_out(struct kv_cache *c, struct kv_seq *s, uint32_t n_max)
 
 /* ---- jobs ---- */
 
-/* Few frames are free: the next block to be evicted of those that were hit before gets a copy first. Not
- * at the cost of another one's: an idle server would copy round and round. */
+/* When few frames are free: of the blocks that were hit before, the next one to be evicted gets a copy in
+ * advance. It must not replace another copy, or an idle server would copy in circles. */
 static bool spill_ahead(struct kv_cache *c)
 {
     for (uint32_t k = 0; k < c->n_groups; k++) {
@@ -239,7 +239,7 @@ bool kv_job_next(struct kv_cache *c, struct kv_job *job)
     return true;
 }
 
-/* All sequences that wait for block b, a running entry each; ok: they wait no more, else they are lost. */
+/* Ends the wait of all sequences for block b, one running entry each. Not ok: they are lost. */
 static void end_waits(struct kv_cache *c, uint32_t group, uint32_t block, bool ok)
 {
     struct kvc_block *b = &c->group[group].block[block];

@@ -1,9 +1,9 @@
 /* The queue of copies and its thread; see copier.h.
  *
- * Places are used round robin, so that cursors say everything:
+ * Places are used round robin, so cursors hold the whole state:
  *   n_answered <= n_pushed   the owner's
  *   n_done <= n_pushed       the thread's: jobs whose run has returned
- * A place is free again when it was answered and run has returned: min(n_answered, n_done) of them.
+ * A place is free again once its job was answered and run has returned: min(n_answered, n_done) of them.
  * */
 #include "kvpool/copier.h"
 
@@ -29,13 +29,13 @@ struct kv_copier {
     struct kv_ticket *ticket; /* owns [max_jobs] */
     uint8_t *job; /* owns [max_jobs][job_bytes] */
     uint64_t n_answered; /* owner only */
-    int note; /* owner only: of the job answered last */
+    int note; /* owner only: number left by the job answered last */
     atomic_uint_fast64_t n_pushed; /* written by the owner */
     atomic_uint_fast64_t n_done; /* written by the thread */
-    atomic_bool asleep; /* the thread waits or is about to */
-    atomic_bool woken; /* wake was called, and the owner has not looked since */
+    atomic_bool asleep; /* the thread waits or is about to wait */
+    atomic_bool woken; /* wake was called, and the owner has not checked since */
     atomic_bool stopping;
-    struct mpsc *event; /* owns; never holds an item: what the thread sleeps on */
+    struct mpsc *event; /* owns; never holds an item: the thread sleeps on it */
     struct thread thread;
 };
 
@@ -78,7 +78,7 @@ static void ticket_end(struct kv_ticket *t, bool ok)
 {
     int end = ok ? TICKET_DONE : TICKET_FAILED;
     if (!ticket_move(t, TICKET_HELD, end))
-        ticket_move(t, TICKET_WAITING, end); /* fails when it was given up: answered already */
+        ticket_move(t, TICKET_WAITING, end); /* fails when the job was given up: it has been answered */
 }
 
 static bool step(struct kv_copier *c)
@@ -103,7 +103,7 @@ static void work(void *arg)
             continue;
         if (stopping)
             return;
-        /* Says so first and looks again: a push either sees it or is seen. */
+        /* Sets the flag first and checks again: either the push sees the flag, or this check sees the push. */
         atomic_store(&c->asleep, true);
         if (atomic_load(&c->n_pushed) == atomic_load(&c->n_done) && !atomic_load(&c->stopping))
             mpsc_wait(c->event, -1);
@@ -156,7 +156,7 @@ void kv_copier_free(struct kv_copier *c)
     mem_free(c);
 }
 
-/* Places that the thread has returned and the owner has seen. */
+/* Places that the thread has returned and the owner has answered. */
 static uint64_t n_free_again(const struct kv_copier *c)
 {
     uint64_t n_done = atomic_load(&c->n_done);
@@ -195,7 +195,7 @@ uint64_t kv_copier_deadline_ns(const struct kv_copier *c)
 
 bool kv_copier_pop(struct kv_copier *c, void *job, enum kv_copy_end *end)
 {
-    /* Cleared before the look at n_done, so that a job done after that look wakes again. */
+    /* Cleared before n_done is read, so that a job done after that read wakes the owner again. */
     atomic_store(&c->woken, false);
     uint64_t i = c->n_answered;
     if (i == atomic_load(&c->n_pushed))

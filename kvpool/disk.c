@@ -1,8 +1,8 @@
-/* The disk prefix cache's door: which blocks are there, what is read and written, what goes; see
+/* The disk prefix cache's door: which blocks are on disk, what is read, written and deleted; see
  * disk.h.
  *
  * Bytes are counted when a write is queued and given back when the deletion is queued: the thread
- * works in that order, so that the files never take more than was counted. */
+ * works in that order, so the files never take more than was counted. */
 #include "kvpool/disk.h"
 #include "kvpool/kvpool_test.h"
 
@@ -15,8 +15,8 @@
 #include "kvpool/file.h"
 #include "kvpool/named.h"
 
-/* As many files as fit, and some of pins that are not put yet; foreign files may be smaller than
- * ours and are deleted beyond that. */
+/* Entries for as many files as fit, and for some pinned blocks that have not been put yet. Files of other
+ * models may be smaller than ours; those beyond this number are deleted. */
 static uint32_t count_entries(const struct kv_disk *d, uint64_t n_pins)
 {
     uint64_t least = disk_file_bytes(d, 0);
@@ -180,7 +180,7 @@ bool kv_disk_put(struct kv_disk *d, const struct kv_disk_block *b)
     if (!kv_disk_wants(d, b->group, &b->key))
         return false;
     if (i != DISK_NONE) {
-        /* Kept out of the way of evict(); a failed write may have left a file, which is replaced.
+        /* Keeps it safe from evict(); a failed write may have left a file, which is replaced.
          * */
         disk_set(d, i, DISK_WRITING, d->entry[i].n_bytes);
     } else {
@@ -211,18 +211,18 @@ bool kv_disk_get(struct kv_disk *d, const struct kv_disk_block *b)
     return true;
 }
 
-/* What could not be deleted is still there, and served as before: unless it is being written anew, in
+/* A file that could not be deleted still exists and is served as before, unless it is being rewritten, in
  * which case the write counts it. */
 static void settle_drop(struct kv_disk *d, const struct disk_job *job, uint32_t i)
 {
     if (i == DISK_NONE && (i = disk_add(d, job->domain, job->group, &job->key)) == DISK_NONE)
-        d->n_bytes += job->n_bytes; /* no place in the index: its room is taken for good */
+        d->n_bytes += job->n_bytes; /* no place in the index: its space stays counted for good */
     else if (d->entry[i].state == DISK_ABSENT)
         disk_set(d, i, DISK_PRESENT, job->n_bytes);
 }
 
-/* A put that was late may yet leave a file: it counts until it is deleted. A late deletion is done all
- * the same. A get that was late says nothing about the file. */
+/* A late put may still leave a file: it counts until it is deleted. A late deletion is carried out
+ * regardless. A late get says nothing about the file. */
 static void settle(struct kv_disk *d, const struct disk_job *job, enum kv_copy_end end)
 {
     uint32_t i = disk_find(d, job->domain, job->group, &job->key);
@@ -275,7 +275,7 @@ uint32_t kv_disk_room(const struct kv_disk *d)
     return kv_copier_room(d->copier);
 }
 
-/* ---- pins, sight ---- */
+/* ---- pins, inspection ---- */
 
 uint32_t kv_disk_pin(struct kv_disk *d, const struct kv_key *keys, uint32_t n)
 {

@@ -86,7 +86,7 @@ static size_t block_bytes(const struct kv_disk *d, uint32_t group)
     return d->o.layout->group[group].block_bytes;
 }
 
-/* What the head of a job's file must be, less the CRC. */
+/* The expected head of a job's file, except for the CRC. */
 static void make_head(const struct kv_disk *d, const struct disk_job *job, struct disk_head *head)
 {
     memset(head, 0, sizeof(*head));
@@ -127,8 +127,8 @@ static bool put(struct kv_disk *d, const struct disk_job *job, const char *name,
     memcpy(d->buffer, &head, sizeof(head));
     head.crc = crc32c(0, d->buffer, DISK_HEAD_BYTES + n);
     before_io(d);
-    /* A file that is there is one that could not be served. It goes first, so that there are never two,
-     * and a write that fails leaves none. */
+    /* An existing file is one that could not be served. It is deleted first, so that there are never two,
+     * and a failed write leaves none. */
     if ((unlinkat(d->folder, name, 0) == 0 || errno == ENOENT) &&
         kv_file_replace(d->folder, name, &head, sizeof(head), d->buffer + DISK_HEAD_BYTES, n,
                         false)) {
@@ -142,7 +142,7 @@ static bool put(struct kv_disk *d, const struct disk_job *job, const char *name,
 
 enum reading { READING_OK, READING_BAD, READING_FAILED };
 
-/* The whole file in the buffer. Bad: it is not there, not ours, or not of the right kind and size. */
+/* Reads the whole file into the buffer. Bad: missing, not ours, or not of the right kind and size. */
 static enum reading read_block_file(struct kv_disk *d, const char *name, size_t n_file)
 {
     struct err e;
@@ -159,7 +159,7 @@ static enum reading read_block_file(struct kv_disk *d, const char *name, size_t 
     if (result == READING_FAILED)
         kv_disk_fault(&d->shared->faults, "cannot read from the disk prefix cache", errno);
     if (result == READING_OK)
-        futimens(fd, NULL); /* the order of use, for the next start */
+        futimens(fd, NULL); /* keeps the order of use for the next start */
     close(fd);
     return result;
 }
@@ -199,7 +199,7 @@ static bool get(struct kv_disk *d, const struct disk_job *job, const char *name,
     return true;
 }
 
-/* Deleted even when nobody waits for it any more: later writes count on the room. */
+/* Deleted even when its ticket was given up: later writes rely on the space. */
 static bool drop(struct kv_disk *d, const char *name)
 {
     struct stat st;
@@ -207,7 +207,7 @@ static bool drop(struct kv_disk *d, const char *name)
         return true;
     int error = errno;
     if (fstatat(d->folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-        return true; /* a read-only disk refuses before it looks */
+        return true; /* a read-only disk refuses before it checks that the file exists */
     kv_disk_fault(&d->shared->faults, "cannot delete from the disk prefix cache", error);
     return false;
 }

@@ -95,7 +95,7 @@ static void lru_insert(struct kv_disk *d, uint32_t i)
     *(t->next == DISK_NONE ? &d->lru_last : &d->entry[t->next].prev) = i;
 }
 
-/* How an entry counts in the statistics. */
+/* Adds an entry to the statistics, or subtracts it. */
 static void tally(struct kv_disk *d, const struct disk_entry *t, uint32_t one)
 {
     d->stats.n_pinned += t->n_pins ? one : 0;
@@ -105,7 +105,7 @@ static void tally(struct kv_disk *d, const struct disk_entry *t, uint32_t one)
         d->stats.n_blocks += t->state == DISK_PRESENT ? one : 0;
 }
 
-/* The only place that changes state or pins. */
+/* The only function that changes state or pins. */
 static void change(struct kv_disk *d, uint32_t i, enum disk_state state, uint64_t n_bytes,
                    uint32_t n_pins)
 {
@@ -165,7 +165,7 @@ void disk_unpin(struct kv_disk *d, uint64_t domain, const struct kv_key *key)
     for (uint32_t g = 0; g < KV_MAX_GROUPS; g++) {
         uint32_t i = disk_find(d, domain, g, key);
         if (i != DISK_NONE &&
-            d->entry[i].n_pins > 0) /* the index was full when it was to be pinned */
+            d->entry[i].n_pins > 0) /* the index was full when the block was to be pinned */
             pin_in_group(d, i, d->entry[i].n_pins - 1);
     }
 }

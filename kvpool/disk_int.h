@@ -1,4 +1,4 @@
-/* The disk prefix cache's insides: the head of a block's file, the index of files, the jobs.
+/* Internals of the disk prefix cache: the head of a block's file, the index of files, the jobs.
  * Included by disk*.c and their tests only. */
 #ifndef KVPOOL_DISK_INT_H
 #define KVPOOL_DISK_INT_H
@@ -13,7 +13,7 @@ enum { DISK_MAX_SLOTS = 64, DISK_HEAD_BYTES = 512, DISK_NAME_BYTES = 64, DISK_UN
 enum { DISK_VERSION = 2, DISK_MAX_ENTRIES = 1 << 20 };
 enum { DISK_MIN_JOBS = 4 }; /* a put and the deletions that make room for it */
 
-/* Everything that must be equal for a block's bytes to mean the same. Compared as bytes: no
+/* Everything that determines the meaning of a block's bytes. Compared as bytes, hence without
  * padding. */
 struct disk_domain {
     uint8_t model[32];
@@ -27,7 +27,7 @@ struct disk_domain {
     } group[KV_MAX_GROUPS];
 };
 
-/* First bytes of a file; the block's bytes follow. Integers as the machine has them. */
+/* The first bytes of a file; the block's bytes follow. Integers in the machine's byte order. */
 struct disk_head {
     char magic[8]; /* "MRKVBLK" and NUL */
     uint32_t crc; /* CRC-32C of the whole file with this field 0 */
@@ -41,20 +41,20 @@ struct disk_head {
 _Static_assert(sizeof(struct disk_head) == DISK_HEAD_BYTES, "the head has no gaps");
 
 enum disk_state {
-    DISK_ABSENT, /* pinned, but there is no file */
-    DISK_WRITING, /* put is under way */
+    DISK_ABSENT, /* pinned, but has no file */
+    DISK_WRITING, /* a put is in progress */
     DISK_PRESENT,
-    DISK_FAILED /* there may be a file, but it is not served; its bytes count until it is deleted */
+    DISK_FAILED /* may have a file, which is not served; its bytes count until it is deleted */
 };
 
 enum { DISK_NONE = 0xffffffffu };
 
 struct disk_entry {
     struct kv_key key;
-    uint64_t domain; /* short form, as in the file's name */
+    uint64_t domain; /* shortened, as in the file's name */
     uint64_t n_bytes; /* on disk, whole units; 0: none */
     uint32_t prev,
-        next; /* LRU: PRESENT and FAILED ones without pins; next also chains free entries */
+        next; /* LRU: PRESENT and FAILED entries without pins; next also chains free entries */
     uint32_t hash_next;
     uint32_t n_pins;
     uint8_t group, state;
@@ -66,7 +66,7 @@ struct disk_job {
     uint32_t kind; /* enum disk_job_kind */
     uint32_t group;
     uint64_t domain;
-    uint64_t n_bytes; /* DROP: that the file took */
+    uint64_t n_bytes; /* DROP: bytes that the file took */
     struct kv_key key, parent;
     int32_t tokens[DISK_MAX_SLOTS];
     uint8_t *bytes; /* PUT */
@@ -74,10 +74,10 @@ struct disk_job {
     uint64_t id;
 };
 
-/* What the thread notes for settle(): a put or get that failed has left no file. */
+/* The thread's note for settle(): the failed put or get has left no file. */
 enum { DISK_GONE = 1 };
 
-/* What the thread reports. */
+/* Counters reported by the thread. */
 struct disk_shared {
     atomic_uint_fast64_t n_bad;
     struct kv_disk_faults faults;
@@ -85,7 +85,7 @@ struct disk_shared {
 };
 
 struct kv_disk {
-    struct kv_disk_options o; /* path is not kept; max_bytes is what is left beside names */
+    struct kv_disk_options o; /* path is not kept; max_bytes is the rest besides names */
     uint64_t max_bytes; /* of blocks and names together */
     struct disk_domain domain;
     uint64_t short_domain;
@@ -110,10 +110,10 @@ uint32_t disk_find(const struct kv_disk *d, uint64_t domain, uint32_t group,
                    const struct kv_key *key); /* or DISK_NONE */
 /* A new ABSENT entry, or DISK_NONE when all are taken. */
 uint32_t disk_add(struct kv_disk *d, uint64_t domain, uint32_t group, const struct kv_key *key);
-/* Sets state and size; the entry is the most recently used then (FAILED: the least). An entry that
- * is ABSENT without pins goes. */
+/* Sets state and size, and makes the entry the most recently used (FAILED: the least). Frees an entry that
+ * is ABSENT without pins. */
 void disk_set(struct kv_disk *d, uint32_t i, enum disk_state state, uint64_t n_bytes);
-void disk_touch(struct kv_disk *d, uint32_t i); /* most recently used */
+void disk_touch(struct kv_disk *d, uint32_t i); /* makes it the most recently used */
 bool disk_pin(struct kv_disk *d, uint64_t domain, const struct kv_key *key);
 void disk_unpin(struct kv_disk *d, uint64_t domain, const struct kv_key *key);
 
@@ -135,7 +135,7 @@ static inline uint64_t disk_file_bytes(const struct kv_disk *d, uint32_t group)
 bool disk_run(void *disk, const void *job, struct kv_ticket *ticket);
 
 /* ---- disk_scan.c ---- */
-/* Fills the index from the folder; deletes half-written files, and the oldest beyond the bounds. */
+/* Fills the index from the folder; deletes partly written files, and the oldest beyond the bounds. */
 enum status disk_scan(struct kv_disk *d, struct err *e);
 enum status disk_read_secret(struct kv_disk *d, struct err *e);
 

@@ -1,4 +1,4 @@
-/* What a start finds in the folder of the disk prefix cache; see disk.h. */
+/* Scans the folder of the disk prefix cache at the start; see disk.h. */
 #include "kvpool/disk_int.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ struct found {
 struct found_list {
     struct found *at; /* owns */
     uint32_t n, cap;
-    uint32_t n_refused; /* files that others could have written */
+    uint32_t n_refused; /* files that other users could have written */
     struct err refusal; /* of the first of them */
 };
 
@@ -36,7 +36,7 @@ struct secret_file {
     uint32_t crc; /* of what is before */
 };
 
-/* True: the file is there and sound. *status: why the folder can't be used, or OK. */
+/* True: the file exists and is valid. *status: why the folder cannot be used, or OK. */
 static bool secret_there(struct kv_disk *d, enum status *status, struct err *e)
 {
     struct secret_file old;
@@ -71,7 +71,7 @@ enum status disk_read_secret(struct kv_disk *d, struct err *e)
     return OK;
 }
 
-/* Looks at one name; false: its file is of no use and is to be deleted. */
+/* Examines one name; false: its file is useless and is to be deleted. */
 static bool look_at(const struct kv_disk *d, const char *name, struct found_list *list)
 {
     struct found f;
@@ -115,11 +115,11 @@ static void delete_file(struct kv_disk *d, const struct found *f)
         log_warn("cannot delete '%s' of the disk prefix cache: %s", name, strerror(errno));
 }
 
-/* Least recently used first, so that the list of the index comes out in order. Pinned entries are
+/* Adds least recently used files first, so that the index's list is in order. Pinned entries are
  * in the index already and stay whatever the bounds are. */
 static void enter(struct kv_disk *d, const struct found_list *list)
 {
-    uint64_t n_over = 0; /* bytes that must go */
+    uint64_t n_over = 0; /* bytes to delete */
     for (uint32_t k = 0; k < list->n; k++)
         n_over += list->at[k].n_bytes;
     n_over = n_over > d->o.max_bytes ? n_over - d->o.max_bytes : 0;

@@ -1,4 +1,4 @@
-/* Prefixes from the disk into sequences and back; see disk_seq.h. */
+/* Moves prefixes between the disk and sequences; see disk_seq.h. */
 #include "kvpool/disk_seq.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ uint32_t kv_chain_keys(const struct kv_cache *c, struct kv_key root, const int32
 
 /* ---- fetching ---- */
 
-/* First block of a group that a row behind block n sees, of those s does not have yet. */
+/* The first block of a group that a row after block n sees and s does not have yet. */
 static uint32_t first_needed(const struct kv_cache *c, uint32_t group, uint32_t n_have, uint32_t n)
 {
     uint32_t first = kvc_first(&c->group[group], c->n_slots, n * c->n_slots);
@@ -35,7 +35,7 @@ uint32_t kv_fetch_match(const struct kv_shelf *k, const struct kv_seq *s, const 
 {
     const struct kv_cache *c = k->cache;
     uint32_t n_have = s->n_tokens / c->n_slots, n_best = n_have, n_most = n_max / c->n_slots;
-    uint32_t run[KV_MAX_GROUPS] = {0}; /* blocks in a row that the disk has, the last one being i */
+    uint32_t run[KV_MAX_GROUPS] = {0}; /* length of the run of blocks on the disk that ends at block i */
     struct kv_key key = s->key;
     CHECK(s->n_tokens % c->n_slots == 0 && s->n_published == n_have);
     for (uint32_t g = 0; g < c->n_groups; g++)
@@ -74,8 +74,8 @@ void kv_fetch_start(struct kv_fetch *f, const struct kv_shelf *k, struct kv_seq 
     set_next(f, c, tokens, s->key, s->n_tokens / c->n_slots);
 }
 
-/* Blocks that windows hide from every row behind the fetch hold no bytes: so nothing is published
- * until a step has run, when they are gone. */
+/* Blocks that windows hide from every row after the fetch hold no bytes: therefore nothing is published
+ * until a step has run, by which time they have been dropped. */
 static bool grow(struct kv_fetch *f, struct kv_cache *c, struct kv_seq *s, uint32_t n_rows)
 {
     struct kv_copy copy[KV_MAX_GROUPS];
@@ -83,13 +83,13 @@ static bool grow(struct kv_fetch *f, struct kv_cache *c, struct kv_seq *s, uint3
     n = n < 1 ? 1 : n < n_left ? n : n_left;
     if (!kv_seq_grow(c, s, n * c->n_slots, copy, &n_copies))
         return false;
-    CHECK(n_copies == 0); /* a whole number of blocks has no open tail */
+    CHECK(n_copies == 0); /* a whole number of blocks leaves no open tail */
     s->publishes = false;
     f->grown = f->next + n;
     return true;
 }
 
-/* Queues what the queue takes of the growth under way. False: the disk has lost a block. */
+/* Queues as much of the growth in progress as the queue accepts. False: the disk has lost a block. */
 static bool get_some(struct kv_fetch *f, const struct kv_shelf *k, const struct kv_seq *s,
                      const int32_t *tokens)
 {
@@ -198,7 +198,7 @@ void kv_saver_free(struct kv_saver *sv)
     mem_free(sv);
 }
 
-/* Its frame, or KV_NO_BLOCK when its bytes are not in one. */
+/* The block's frame, or KV_NO_BLOCK when its bytes are not in one. */
 static uint32_t frame_of(const struct kv_cache *c, uint32_t group, uint32_t block)
 {
     if (block == KV_NO_BLOCK || kvc_loads(&c->group[group].block[block]))
@@ -232,7 +232,7 @@ uint32_t kv_save_some(struct kv_saver *sv, struct kv_save *at, struct kv_key roo
             uint32_t frame = frame_of(c, b.group, kvc_find(c, b.group, b.key, b.parent, ids));
             if (kv_disk_wants(sv->k.disk, b.group, &b.key)) {
                 if (frame == KV_NO_BLOCK && c->group[b.group].window == 0) {
-                    at->next = n_blocks; /* what is behind could not be fetched */
+                    at->next = n_blocks; /* later blocks could not be fetched */
                     return n;
                 }
                 if (frame == KV_NO_BLOCK)

@@ -42,7 +42,7 @@ bool kv_file_read(int fd, uint8_t *p, size_t n, uint64_t at)
     return true;
 }
 
-/* ---- folders and files that nobody else could have written ---- */
+/* ---- folders and files that no other user could have written ---- */
 
 enum { WRITABLE_BY_OTHERS = 022, SEEN_BY_OTHERS = 077 };
 
@@ -66,7 +66,7 @@ enum status kv_file_check_private(const struct stat *st, const char *what, struc
     return st->st_mode & WRITABLE_BY_OTHERS ? refuse_mode(st, what, e) : OK;
 }
 
-/* The folder that is given may be root's, and shared when the sticky bit keeps names apart. */
+/* The given folder may be root's, and may be shared if its sticky bit protects names. */
 static enum status check_root(const struct stat *st, const char *path, struct err *e)
 {
     if (st->st_uid != 0 && st->st_uid != geteuid())
@@ -153,7 +153,7 @@ bool kv_file_replace(int folder, const char *name, const void *head, size_t n_he
                      const void *rest, size_t n_rest, bool durable)
 {
     static const char tmp[] = KV_FILE_TEMPORARY;
-    /* Never into something that is there already, be it a link or a file that another holds open. */
+    /* Never opens anything that exists, neither a link nor a file that another process holds open. */
     if (unlinkat(folder, tmp, 0) < 0 && errno != ENOENT)
         return false;
     int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -162,7 +162,7 @@ bool kv_file_replace(int folder, const char *name, const void *head, size_t n_he
     bool ok = kv_file_write(fd, head, n_head, 0) && kv_file_write(fd, rest, n_rest, n_head) &&
               (!durable || fsync(fd) == 0);
     int error = errno;
-    /* Some file systems say only now that there was no room. */
+    /* Some file systems report only now that there was no space. */
     if (close(fd) < 0 && ok) {
         ok = false;
         error = errno;

@@ -1,4 +1,4 @@
-/* What only tests and benchmarks ask of kvpool/. */
+/* Functions of kvpool/ that only tests and benchmarks call. */
 #ifndef KVPOOL_KVPOOL_TEST_H
 #define KVPOOL_KVPOOL_TEST_H
 
@@ -9,21 +9,21 @@
 
 /* ---- cache ---- */
 uint32_t kv_frames(const struct kv_cache *c, uint32_t group);
-/* Of both tiers, ones that can be taken from others counted. */
+/* Of both tiers, including those that can be taken from other blocks. */
 uint32_t kv_slots_free(const struct kv_cache *c, uint32_t group);
-/* The look of kv_seq_adopt without taking anything. */
+/* The lookup of kv_seq_adopt, without taking anything. */
 uint32_t kv_match(const struct kv_cache *c, struct kv_key root, const int32_t *tokens,
                   uint32_t n_max);
-/* Forgets every cached block that nobody holds. */
+/* Drops every cached block that has no holder. */
 void kv_prefix_clear(struct kv_cache *c);
-/* Nobody's: what lies there is never read. Tests wipe it. */
+/* True when the frame belongs to no block: its content is never read. Tests overwrite it. */
 bool kv_frame_is_free(const struct kv_cache *c, uint32_t group, uint32_t frame);
 static inline bool kv_seq_unpark(struct kv_cache *c, struct kv_seq *s)
 {
     return kv_seq_unpark_paged(c, s, 0);
 }
 
-/* A layout of a model whose layers are all alike. */
+/* The layout of a model whose layers are all alike. */
 enum status kv_layout_init_plain(struct kv_layout *l, uint32_t n_layers, uint32_t n_kv_heads,
                                  uint32_t head_dim, uint32_t n_slots, enum kv_dtype dtype,
                                  struct err *e);

@@ -8,9 +8,9 @@
  *   q4            K: byte [ceil(d / 2)][n]: low half channel 2i, high half 2i + 1;
  *                 V: byte [n][8 * ceil(d / 16)]: byte 8g + i has channel 16g + i low, 16g + 8 + i high;
  *                 then the scales as q8. Value = (half - 8) * scale.
- * A slot's bytes are its own in every type, so that workers may fill slots of one block at once. Rotated:
+ * In every type, no two slots share a byte, so that workers may fill slots of one block concurrently. Rotated:
  * an orthonormal Hadamard transform of every run of 2^k channels, the largest power of two that divides
- * d, which spreads outliers over all channels; scores keep their values when the query is rotated too, and
+ * d, which spreads outliers over all channels; scores do not change when the query is rotated too, and
  * a weighted sum of values is rotated back. */
 #include "kvpool/layout.h"
 #include "kvpool/kvpool_test.h"
@@ -55,7 +55,7 @@ static bool same_shape(const struct kv_group *g, const struct kv_layer_shape *s)
     return g->window == s->window && g->n_kv_heads == s->n_kv_heads && g->head_dim == s->head_dim;
 }
 
-/* Adds a group of this shape; full attention goes first. */
+/* Adds a group of this shape; full attention comes first. */
 static enum status add_group(struct kv_layout *l, const struct kv_layer_shape *s, struct err *e)
 {
     if (l->n_groups == KV_MAX_GROUPS)

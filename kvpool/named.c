@@ -35,7 +35,7 @@ _Static_assert(sizeof(struct named_head) == 80, "the head has no gaps");
 
 static const char magic[8] = "MRKVNAM";
 
-/* What is kept of another model's name: the blocks that it pins. */
+/* The part of another model's name that is kept: the blocks that it pins. */
 struct foreign {
     uint64_t domain;
     struct kv_key *keys; /* owns [n_keys] */
@@ -48,7 +48,7 @@ struct kv_named {
     uint8_t model[MODEL_BYTES];
     struct kv_named_prefix **at; /* owns [KV_NAMED_MAX]; under lock, in order of place */
     uint32_t n;
-    uint64_t n_tokens; /* of all, under lock */
+    uint64_t n_tokens; /* of all prefixes, under lock */
     struct foreign *foreign; /* owns [n_foreign]; from the start on */
     uint32_t n_foreign;
     uint64_t max_bytes;
@@ -141,7 +141,7 @@ static uint64_t units(uint64_t n_bytes)
     return (n_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
 }
 
-/* That a prefix takes on disk. */
+/* Bytes that a prefix takes on disk. */
 static uint64_t file_bytes(const struct kv_named *n, const struct kv_named_prefix *p)
 {
     if (n->folder < 0)
@@ -185,7 +185,7 @@ static enum status save(struct kv_named *n, const struct kv_named_prefix *p, str
     return err_set(e, ERR_IO, "cannot write a named prefix: %s", strerror(error));
 }
 
-/* Views into text; false: not a sound file. */
+/* Sets views into text; false: the file is invalid. */
 static bool parse(struct buf *text, struct kv_named_prefix *p, uint8_t model[MODEL_BYTES])
 {
     struct named_head head;
@@ -226,7 +226,7 @@ static void keep_foreign(struct kv_named *n, const struct kv_named_prefix *p)
                          .n_keys = p->n_keys};
 }
 
-/* Why a file that was read is left out, or NULL when it was taken in. */
+/* Why a file that was read is ignored, or NULL when it was added. */
 static const char *take_in(struct kv_named *n, struct buf *text, const char *name)
 {
     char wanted[FILE_NAME_BYTES];
@@ -248,7 +248,7 @@ static const char *take_in(struct kv_named *n, struct buf *text, const char *nam
     return NULL;
 }
 
-/* Whatever it is, it takes its room. */
+/* Whatever it is, its space counts. */
 static void load_file(struct kv_named *n, const char *name)
 {
     enum {
@@ -368,7 +368,7 @@ void kv_named_close(struct kv_named *n)
     mem_free(n);
 }
 
-/* Its place, or n->n. */
+/* Its index, or n->n. */
 static uint32_t find(const struct kv_named *n, struct str owner, struct str name)
 {
     uint32_t i = 0;
@@ -377,7 +377,7 @@ static uint32_t find(const struct kv_named *n, struct str owner, struct str name
     return i;
 }
 
-/* A file that is replaced takes its room until the new one is there. */
+/* A file that is being replaced counts until the new one exists. */
 static enum status check_disk(const struct kv_named *n, const struct kv_named_prefix *p,
                               struct err *e)
 {
@@ -390,7 +390,7 @@ static enum status check_disk(const struct kv_named *n, const struct kv_named_pr
                    (unsigned long long)n_bytes, (unsigned long long)n->max_bytes);
 }
 
-/* What names of an owner take, without one of them. */
+/* Totals of an owner's names, except for one of them. */
 struct taken {
     uint64_t n_names, n_tokens, n_bytes;
 };
@@ -420,8 +420,8 @@ static enum status check_share(uint64_t own, uint64_t all, uint64_t most, const 
                          (unsigned long long)most);
 }
 
-/* As base/ledger.h does for memory. i: place of the one that p replaces, or n->n. What does not grow may
- * always be put again. */
+/* The same rule as base/ledger.h has for memory. i: index of the prefix that p replaces, or n->n. A prefix that
+ * does not grow may always be put again. */
 static enum status check_shares(const struct kv_named *n, const struct kv_named_prefix *p,
                                 uint32_t i, struct err *e)
 {
@@ -474,7 +474,7 @@ static enum status put(struct kv_named *n, const struct kv_named_prefix *given,
     return OK;
 }
 
-/* Hands what left the table to the caller, or frees it. */
+/* Passes the removed prefix to the caller, or frees it. */
 static void hand_out(struct kv_named_prefix *gone, struct kv_named_prefix **old)
 {
     if (old)

@@ -1,4 +1,4 @@
-/* Sizes of arena and tiers; see sizing.h. */
+/* Computes the sizes of the arena and the tiers; see sizing.h. */
 #include "kvpool/sizing.h"
 
 #include <inttypes.h>
@@ -80,7 +80,7 @@ uint64_t kv_seq_bytes(const struct kv_layout *l, uint64_t n_tokens)
 
 uint64_t kv_seq_tokens(const struct kv_layout *l, uint64_t n_bytes)
 {
-    uint64_t low = 0, high = UINT32_MAX; /* blocks: low fits, high does not or is the bound */
+    uint64_t low = 0, high = UINT32_MAX; /* blocks: low fits; high does not, or is the bound */
     if (l->group[0].window && kv_seq_bytes(l, high * l->n_slots) <= n_bytes)
         return UINT64_MAX;
     while (high - low > 1) {
@@ -93,7 +93,7 @@ uint64_t kv_seq_tokens(const struct kv_layout *l, uint64_t n_bytes)
     return low * l->n_slots;
 }
 
-/* Where blocks lie: its option, and what a block of each group takes there. */
+/* A place for blocks: its option, and the bytes of a block of each group there. */
 struct place {
     const char *name;
     uint64_t bytes;
@@ -101,7 +101,7 @@ struct place {
     bool is_arena; /* a window group gets at least one sequence of any length */
 };
 
-/* Adds whole shares of `bytes` to n: a share is what a sequence of the typical length holds in each group. */
+/* Adds whole shares of `bytes` to n: a share is the blocks that a sequence of the typical length holds per group. */
 static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, const struct place *p,
                   uint64_t bytes, uint32_t n[KV_MAX_GROUPS])
 {
@@ -111,7 +111,7 @@ static void split(const struct kv_plan_ask *ask, const struct kv_layout *l, cons
     for (uint32_t g = l->n_groups; g-- > 0;) {
         double part = (double)held(l, g, typical, ask->chunk) / (double)share;
         uint64_t most = held(l, g, ask->context, ask->chunk);
-        uint64_t count = left / p->block_bytes[g]; /* group 0 gets all that is left */
+        uint64_t count = left / p->block_bytes[g]; /* group 0 gets the rest */
         uint64_t wanted = (uint64_t)((double)bytes * part);
         if (g > 0 && l->group[g].window) {
             if (p->is_arena && wanted < most)
@@ -202,7 +202,7 @@ static uint64_t wanted_bytes(const struct kv_plan_ask *ask, const struct kv_layo
     return bytes;
 }
 
-/* A sequence longer than the arena keeps frames for what is written and reads the rest from the tiers. */
+/* A sequence longer than the arena keeps frames for the blocks it writes and reads the others from the tiers. */
 static void plan_context(const struct kv_plan_ask *ask, const struct kv_layout *l,
                          struct kv_plan *out)
 {

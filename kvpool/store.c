@@ -1,4 +1,4 @@
-/* Moves that are waited for at once; see store.h. */
+/* Moves that the caller waits for at once; see store.h. */
 #include "kvpool/store.h"
 
 static enum status move(struct kv_store *kv, const struct kv_move *m, struct err *e)

@@ -1,8 +1,8 @@
 /* RAM and file tiers and their threads; see tier.h.
  *
- * File: per group a run of slots, each block_bytes rounded up to KV_TIER_ALIGN, as O_DIRECT wants
- * it. Blocks of the arena are aligned to 64 bytes only, so that a copy goes through a bounce
- * buffer: one memcpy more, a tenth of the write, and what lets a hanging job be given up. */
+ * File: per group a run of slots, each block_bytes rounded up to KV_TIER_ALIGN, as O_DIRECT
+ * requires. Blocks of the arena are aligned to 64 bytes only, so copies go through a bounce
+ * buffer: one extra memcpy, a tenth of the write's time; it also allows a hanging job to be given up. */
 #include "kvpool/tier.h"
 #include "kvpool/kvpool_test.h"
 
@@ -23,7 +23,7 @@
 #include "kvpool/copier.h"
 #include "kvpool/file.h"
 
-/* What other threads than the owner's read and write. */
+/* The part that threads other than the owner's read and write. */
 struct shared {
     atomic_uint n_fail, n_fail_reads;
     _Atomic double ram_ns_byte, file_write_ns_byte, file_read_ns_byte;
@@ -36,7 +36,7 @@ struct kv_tier {
     int read_fd; /* owns; the same file through the page cache, for kv_tier_read; may equal fd */
     bool direct;
     uint64_t group_at[KV_MAX_GROUPS]; /* offset of the group's slot 0 in the file */
-    size_t stride[KV_MAX_GROUPS]; /* bytes a slot takes in the file */
+    size_t stride[KV_MAX_GROUPS]; /* bytes per slot in the file */
     uint64_t n_file_bytes;
     uint8_t *bounce; /* owns (unstage): largest stride; the file's thread only */
     size_t n_bounce_bytes;
@@ -150,7 +150,7 @@ static int open_unlinked(const char *path, bool *direct)
         fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
         return fd;
-    /* File systems without O_TMPFILE: the name lives for a moment. */
+    /* File systems without O_TMPFILE: the name exists for a moment. */
     struct buf name = {0};
     buf_printf(&name, "%s/millrace-spill-XXXXXX", path);
     fd = mkostemp(name.ptr, O_CLOEXEC);
@@ -162,8 +162,8 @@ static int open_unlinked(const char *path, bool *direct)
     return fd;
 }
 
-/* What is staged is read again in every step: through the page cache, which the kernel may take back at any
- * time and which a direct write to a slot keeps true. Without /proc everything goes through it. */
+/* Staged blocks are read again in every step: through the page cache, which the kernel may reclaim at any
+ * time and which stays coherent with direct writes to a slot. Without /proc all I/O goes through it. */
 static void open_for_staging(struct kv_tier *t)
 {
     char name[64];
@@ -173,14 +173,14 @@ static void open_for_staging(struct kv_tier *t)
     snprintf(name, sizeof(name), "/proc/self/fd/%d", t->fd);
     int fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* slices are far apart */
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* the slices are far apart */
         t->read_fd = fd;
     } else if (fcntl(t->fd, F_SETFL, O_RDWR) == 0) {
         t->direct = false;
     }
 }
 
-/* Takes the space now where the file system can, so that no spill fails for want of it. */
+/* Allocates the space now where the file system can, so that no spill fails for lack of space. */
 static bool size_file(int fd, uint64_t n_bytes)
 {
     int rc;
@@ -207,7 +207,7 @@ static enum status refuse_size(const struct kv_tier *t, uint64_t n_free, int err
                          size_shown(t->o.min_free_bytes).text, strerror(error));
 }
 
-/* Compares first: what takes a whole disk for a moment before it gives up takes it from everyone. */
+/* Compares first: an allocation that fills the disk before it fails would briefly leave no space for others. */
 static enum status take_space(const struct kv_tier *t, struct err *e)
 {
     uint64_t n_free = free_on_disk(t->fd), keep = t->o.min_free_bytes;

@@ -1,9 +1,9 @@
 /* The fake backend's steps; see fake.h.
  *
- * A slot holds (position, token, chain) with chain_p = fake_mix(chain_{p-1}, token_p). Per layer group a span
- * reads the slots of all positions that its rows see and checks that they form one chain: from position
- * 0 on in a group without a window, ending in the same tag in every group; at an output the history is
- * hashed again (all of it, or what overflow=sinks leaves) and compared with what was read. */
+ * A slot holds (position, token, chain) with chain_p = fake_mix(chain_{p-1}, token_p). Per layer group, a span
+ * reads the slots of all positions that its rows see and checks that they form one chain: starting at position
+ * 0 in a group without a window, and ending in the same tag in every group. At an output the history is
+ * hashed again (all of it, or the part that overflow=sinks keeps) and compared with the slots read. */
 #include "engine/fake/fake.h"
 
 #include <stdarg.h>
@@ -59,8 +59,8 @@ static bool banned(const struct sample_job *job, int32_t token)
     return false;
 }
 
-/* The draw from what was read: bans step on to the next token, at most a whole round. */
-/* The grammar's mask, in the job's room for it; NULL: everything is allowed. */
+/* Draws a token from the tag that was read; a banned token is replaced by the next one, at most once around. */
+/* The grammar's mask, in the job's buffer for it; NULL: everything is allowed. */
 static const uint32_t *mask_of(const struct sample_job *job)
 {
     if (!job->match)
@@ -102,7 +102,7 @@ float fake_logprob(const int32_t *history, uint32_t n, int32_t token)
     return fake_chain_logprob(fake_chain(history, n), token);
 }
 
-/* Descending by construction: the alternatives are made up too. */
+/* Descending by construction: the alternatives are invented too. */
 static void report(struct sample_job *job, uint64_t chain, uint32_t n_vocab)
 {
     job->logprob = fake_chain_logprob(chain, job->token);
@@ -136,7 +136,7 @@ static struct fake_slot *slot_at(struct fake *f, const struct batch_span *s, uin
     return fake_block(f, group, phys) + pos % f->n_slots;
 }
 
-/* Lowest position that a row of position pos sees. */
+/* The lowest position that a row at position pos sees. */
 static uint32_t sees_from(const struct fake *f, uint32_t group, uint32_t pos)
 {
     uint32_t window = f->be.layout.group[group].window;
@@ -172,7 +172,7 @@ static void write_span(struct fake *f, struct batch_span *s, const int32_t *toke
     }
 }
 
-/* Reads what the span's rows see in a group; returns the tag that its last position must have. */
+/* Reads the slots that the span's rows see in a group; returns the tag that its last position must have. */
 static uint64_t read_group(struct fake *f, const struct batch_span *s, uint32_t group)
 {
     uint32_t from = sees_from(f, group, s->pos0), end = s->pos0 + s->n_rows;
@@ -234,8 +234,8 @@ static void check_shape(struct fake *f, const struct batch *b)
         CHECK(b->out[i].row < b->n_rows && (i == 0 || b->out[i].row > b->out[i - 1].row));
 }
 
-/* The tag of what n positions must hold. A longer history had its middle cut out (overflow=sinks): its
- * first block and its latest tokens are left. */
+/* The tag that n positions must lead to. A longer history had its middle removed (overflow=sinks): its
+ * first block and its latest tokens remain. */
 static uint64_t chain_left(const struct fake *f, const struct sample_job *job, uint32_t n)
 {
     uint32_t n_first = job->n_history > n ? f->n_slots : n;
@@ -322,7 +322,7 @@ static bool is_due(const struct fake *f, uint64_t number)
     return f->n_copies > 0 && f->copy[0].before <= number;
 }
 
-/* Copies that were submitted before step `number`. */
+/* Runs the copies that were submitted before step `number`. */
 static void run_copies(struct fake *f, uint64_t number)
 {
     while (is_due(f, number)) {
@@ -349,7 +349,7 @@ static enum status run_step(struct fake *f, struct batch *b, struct err *e)
     return OK;
 }
 
-/* Everything up to step `number`, in the order of submit. */
+/* Runs everything up to step `number`, in the order of submit. */
 static void run_until(struct fake *f, uint64_t number)
 {
     fake_enter(f);
@@ -365,7 +365,7 @@ static void run_until(struct fake *f, uint64_t number)
     fake_leave(f);
 }
 
-/* A late fake runs what is in flight when it is collected, or somewhat earlier, by chance. */
+/* With runs_late, steps in flight run when they are collected or, at random, somewhat earlier. */
 static bool runs_now(const struct fake *f, uint64_t number, uint64_t when)
 {
     return !f->o.runs_late || fake_mix(number, when) % 4 == 0;

@@ -1,9 +1,8 @@
-/* The fake's memory: slots that nobody but the fake may touch, and the store over them; see fake.h.
+/* The fake's memory: slots that only the fake may access, and the store over them; see fake.h.
  *
- * Outside the fake's own calls the mapping has no access at all, so that code which takes an address for one
- * that the host may use dies where it does. Moves of the store take all the time that kvpool/store.h gives
- * them: each token slot is read at the start or at the end, by chance, and the destination is garbage in
- * between. */
+ * Outside the fake's own calls the mapping is inaccessible, so code that wrongly uses an address of it crashes
+ * at that point. Moves of the store take all the time that kvpool/store.h allows: each token slot is read at
+ * the start or at the end, at random, and the destination is garbage in between. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -49,7 +48,7 @@ void fake_wipe(struct fake *f, struct fake_slot *block)
 
 /* ---- moves ---- */
 
-/* Slot i of an end; memory of the caller may lie as it likes. */
+/* Slot i of an end; the caller's memory may be unaligned. */
 static uint8_t *end_at(struct fake *f, const struct kv_move *m, uint32_t phys, uint32_t i)
 {
     if (phys == KV_BYTES)
@@ -96,7 +95,7 @@ static struct fake_move *find(struct fake *f, uint64_t id)
     return NULL;
 }
 
-/* No two moves meet of which one writes: they run in no order. */
+/* Moves are not ordered, so no two may overlap if one of them writes. */
 static void check_meets(struct fake *f, const struct kv_move *m)
 {
     for (uint32_t i = 0; i < FAKE_MAX_MOVES; i++) {
@@ -200,7 +199,7 @@ static size_t count_slots(struct fake *f, const struct kv_arena *arena)
     return n;
 }
 
-/* Large memory lies at a huge page's boundary and asks for huge pages: changing the access of few of them is
+/* Large memory is aligned to huge pages and requests them: changing the protection of a few huge pages is
  * fast. */
 static uint8_t *map_slots(struct fake *f, size_t n_bytes)
 {

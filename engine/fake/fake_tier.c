@@ -1,4 +1,4 @@
-/* The fake's tier: copies between frames and slots that end when a test says; see fake.h. */
+/* The fake's tier: copies between frames and slots that end when a test asks for it; see fake.h. */
 #include <string.h>
 
 #include "base/check.h"
@@ -14,7 +14,7 @@ static uint32_t target_of(const struct fake *f, const struct kv_job *j)
     return j->load ? j->frame : f->n_frames[j->group] + j->slot;
 }
 
-/* Two copies of which one writes what the other reads or writes. */
+/* Reports two copies where one writes what the other reads or writes. */
 static void check_races(struct fake *f, const struct kv_job *j)
 {
     for (uint32_t i = 0; i < f->n_jobs; i++) {
@@ -63,7 +63,7 @@ void fake_tier_finish(struct backend *be, uint32_t i, bool ok)
     fake_move_end(f, &done.move, ok);
     fake_leave(f);
     memmove(f->job + i, f->job + i + 1, (f->n_jobs - i - 1) * sizeof(*f->job));
-    f->job[--f->n_jobs] = done; /* its memory serves the next one */
+    f->job[--f->n_jobs] = done; /* its memory is reused for the next one */
     f->done[f->n_done++] = (struct kv_done){done.job, ok};
 }
 
