@@ -24,7 +24,8 @@ void buf_add_c(struct buf *b, const char *c_string);
 void buf_add_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *format, va_list args);
-char *buf_take(struct buf *b); /* the caller owns the result (mem_free); never NULL; b is empty afterwards */
+char *buf_take(
+    struct buf *b); /* the caller owns the result (mem_free); never NULL; b is empty afterwards */
 
 static inline struct str buf_str(const struct buf *b)
 {

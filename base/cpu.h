@@ -7,7 +7,8 @@
 enum cpu_feature {
     CPU_SSE42 = 1,
     CPU_AVX2 = 2, /* with FMA and F16C, and the system saves their registers */
-    CPU_AVX512 = 4 /* F, BW, VL, DQ and VNNI on top of CPU_AVX2; the system saves their registers too */
+    CPU_AVX512 =
+        4 /* F, BW, VL, DQ and VNNI on top of CPU_AVX2; the system saves their registers too */
 };
 
 /* True when the processor has all of these features. */

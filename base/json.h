@@ -62,7 +62,8 @@ const struct json *json_get(const struct json *v, const char *key);
  * line ends are escaped. */
 void json_add_string(struct buf *out, struct str s); /* with quotes */
 void json_add_escaped(struct buf *out, struct str s); /* without quotes */
-void json_add_double(struct buf *out, double x); /* the shortest form that reads back the same; null if not finite */
+void json_add_double(struct buf *out,
+                     double x); /* the shortest form that reads back the same; null if not finite */
 void json_add_value(struct buf *out, const struct json *v); /* compact copy of a parsed value */
 
 #endif

@@ -99,8 +99,8 @@ static enum status check(const struct ledger_hold *h, uint32_t kind, uint64_t n,
     uint64_t alone = h->shared ? most / 2 : most;
     if (sum > alone)
         return err_set_field(e, ERR_TOO_LARGE, NULL, "request_too_large",
-                             "the request would take %llu bytes of memory (%s), at most %llu can "
-                             "be had (server.memory is %llu)",
+                             "the request would take %llu bytes of memory (%s), over the limit "
+                             "of %llu (server.memory is %llu)",
                              (unsigned long long)sum, l->kind[kind].name, (unsigned long long)alone,
                              (unsigned long long)total);
     if (h->shared && s.by_key > (total > s.used ? total - s.used : 0))

@@ -55,7 +55,8 @@ bool ledger_has_room(const struct ledger_hold *h, uint64_t n_bytes);
 enum status ledger_take(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes, struct err *e);
 /* Takes without a check, for memory that already exists or is bounded elsewhere. */
 void ledger_add(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes);
-void ledger_give(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes); /* at most what the hold has taken */
+void ledger_give(struct ledger_hold *h, uint32_t kind,
+                 uint64_t n_bytes); /* at most what the hold has taken */
 /* Takes or gives back the difference, so that the hold has n_bytes of the kind. */
 enum status ledger_resize(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes, struct err *e);
 void ledger_drop(struct ledger_hold *h); /* gives everything back */

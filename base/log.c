@@ -67,7 +67,7 @@ static void add_line(struct buf *out, enum log_level level, const char *text)
 static void tell_dropped(void)
 {
     char text[64];
-    snprintf(text, sizeof(text), "%llu log lines were dropped: nobody read them",
+    snprintf(text, sizeof(text), "%llu log lines were dropped: stderr blocked",
              (unsigned long long)n_dropped);
     struct buf line = {0};
     add_line(&line, LOG_WARN, text);

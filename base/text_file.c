@@ -10,7 +10,8 @@
 
 #include "base/utf8.h"
 
-static const char mark[] = "\xEF\xBB\xBF"; /* U+FEFF, which some editors put at the start of a file */
+static const char mark[] =
+    "\xEF\xBB\xBF"; /* U+FEFF, which some editors put at the start of a file */
 
 size_t text_mark_bytes(struct str s)
 {

@@ -270,7 +270,7 @@ void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
     kv_layout_dtypes(layout, types);
     enum status st = kv_gate_run(en->model, &en->h, en->tokenizer, layout, &gate, &e);
     if (st != OK) {
-        log_warn("what kv.dtype %s costs this model cannot be measured: %s", types, e.text);
+        log_warn("the quality loss of kv.dtype %s could not be measured: %s", types, e.text);
         return;
     }
     log_info("kv %s against f16: KL %.5f, %.1f %% of first choices equal (%u positions, %" PRIu64
@@ -278,9 +278,10 @@ void engine_kv_gate(struct engine *en, const struct kv_layout *layout)
              types, gate.kl, 100 * gate.top1, gate.n_positions, (uint64_t)(gate.ns / NS_PER_MS));
     bool agrees = gate.top1 >= KV_GATE_MIN_TOP1 || gate.n_positions < KV_GATE_FEW_POSITIONS;
     if (!(gate.kl <= KV_GATE_MAX_KL) || !agrees)
-        log_warn("kv.dtype %s costs this model quality: KL %.5f (better at most %.3f), %.1f %% of "
-                 "first choices equal (better at least %.0f %%)",
-                 types, gate.kl, KV_GATE_MAX_KL, 100 * gate.top1, 100 * KV_GATE_MIN_TOP1);
+        log_warn(
+            "kv.dtype %s lowers this model's quality: KL %.5f (good: at most %.3f), %.1f %% of "
+            "first choices equal (good: at least %.0f %%)",
+            types, gate.kl, KV_GATE_MAX_KL, 100 * gate.top1, 100 * KV_GATE_MIN_TOP1);
 }
 
 enum status engine_kv_store(struct engine *en, const struct kv_layout *layout,

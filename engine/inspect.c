@@ -378,7 +378,7 @@ static void print_plan(struct inspection *in)
     fputs("\nmemory\n", in->out);
     fprintf(in->out, "  %-24s ", "weights");
     print_mib(in->out, in->tensor_bytes);
-    fprintf(in->out, "\n  %-24s %.0f bytes a token (f16), %.0f (f32)\n", "kv",
+    fprintf(in->out, "\n  %-24s %.0f bytes per token (f16), %.0f (f32)\n", "kv",
             kv_layout_bytes_per_token(&f16), kv_layout_bytes_per_token(&f32));
     fprintf(in->out, "  %-24s ", "kv of a full context");
     print_mib(in->out, kv_seq_bytes(&f16, h->n_ctx_train));

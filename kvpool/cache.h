@@ -92,7 +92,8 @@ struct kv_need {
 struct kv_table {
     uint32_t *phys; /* owns [cap]: frames, or n_frames + slot when paged out; a batch borrows it */
     uint32_t *block; /* inside the same allocation [cap]: metadata index */
-    uint32_t *generation; /* [cap]: the block's generation when it was entered; a stale entry aborts */
+    uint32_t
+        *generation; /* [cap]: the block's generation when it was entered; a stale entry aborts */
     uint32_t first, n, cap; /* entries [first, n) are held */
     uint32_t n_paged; /* entries whose phys is a slot (only while running) */
     uint32_t n_clean; /* entries below this have a slot (a hint for kv_seq_spill) */
@@ -113,8 +114,7 @@ struct kv_seq {
     bool lost; /* a copy of one of its blocks failed: drop it and compute again */
     uint32_t n_loading; /* number of its blocks that are being loaded into frames */
     struct kv_need claim; /* frames promised to it (kv_seq_claim) and not yet taken */
-    struct kv_need
-        reserve; /* held blocks plus claim as of its last claim or trim; 0: none */
+    struct kv_need reserve; /* held blocks plus claim as of its last claim or trim; 0: none */
     struct kv_seq *prev, *next; /* all sequences of the cache */
     /* for kvpool's own use */
     struct kv_seq *load_prev, *load_next; /* all that wait for loads */

@@ -78,7 +78,8 @@ static void ticket_end(struct kv_ticket *t, bool ok)
 {
     int end = ok ? TICKET_DONE : TICKET_FAILED;
     if (!ticket_move(t, TICKET_HELD, end))
-        ticket_move(t, TICKET_WAITING, end); /* fails when the job was given up: it has been answered */
+        ticket_move(t, TICKET_WAITING,
+                    end); /* fails when the job was given up: it has been answered */
 }
 
 static bool step(struct kv_copier *c)

@@ -39,7 +39,8 @@ struct kv_copier_options {
      * */
     bool (*run)(void *arg, const void *job, struct kv_ticket *ticket);
     void *arg;
-    void (*wake)(void *arg); /* may be NULL; called by the thread when there may be something to pop */
+    void (*wake)(
+        void *arg); /* may be NULL; called by the thread when there may be something to pop */
     void *wake_arg;
 };
 

@@ -38,8 +38,7 @@ struct kv_disk_options {
     struct kv_store *store; /* borrows: the store that gets write to */
     uint8_t model_digest[32];
     const char *path; /* prefix.disk.path */
-    uint64_t
-        max_bytes; /* prefix.disk.bytes; at least one block of each group besides names */
+    uint64_t max_bytes; /* prefix.disk.bytes; at least one block of each group besides names */
     /* NULL: none. Names keep their share of max_bytes; kv_disk_open pins their blocks. Borrows. */
     const struct kv_named *named;
     uint32_t max_jobs; /* limit of jobs in flight, including deletions; >= 4 */
@@ -48,7 +47,8 @@ struct kv_disk_options {
     void (*wake)(void *arg); /* may be NULL; called by the thread when there may be answers */
     void *wake_arg;
     void (*before_io)(
-        void *arg); /* test hook, may be NULL: called by the thread before it reads or writes a block */
+        void *
+            arg); /* test hook, may be NULL: called by the thread before it reads or writes a block */
     void *before_io_arg;
 };
 
@@ -56,8 +56,8 @@ struct kv_disk_block {
     uint32_t group;
     struct kv_key key, parent;
     const int32_t *tokens; /* [n_slots], copied */
-    uint8_t
-        *bytes; /* put: [block_bytes] of the group; borrowed until the answer, and must not change */
+    uint8_t *
+        bytes; /* put: [block_bytes] of the group; borrowed until the answer, and must not change */
     uint32_t
         frame; /* get: destination of the block, valid only when the answer is ok; belongs to the get until then */
     uint64_t id; /* the caller's id, returned with the answer */
@@ -112,8 +112,7 @@ struct kv_disk_stats {
     uint32_t n_pinned; /* entries that are pinned, put or not */
     uint64_t n_bytes, max_bytes; /* blocks and names on disk, including those being written */
     uint64_t n_put, n_got, n_evicted; /* since the start */
-    uint64_t
-        n_bad; /* files that were not as expected (bits, model, layout, tokens, owner) */
+    uint64_t n_bad; /* files that were not as expected (bits, model, layout, tokens, owner) */
     uint64_t n_faults; /* reads, writes and deletions that failed on the disk */
     uint64_t n_failed,
         n_late; /* answers that were not ok: all of them, and those given up at the deadline */

@@ -35,7 +35,8 @@ uint32_t kv_fetch_match(const struct kv_shelf *k, const struct kv_seq *s, const 
 {
     const struct kv_cache *c = k->cache;
     uint32_t n_have = s->n_tokens / c->n_slots, n_best = n_have, n_most = n_max / c->n_slots;
-    uint32_t run[KV_MAX_GROUPS] = {0}; /* length of the run of blocks on the disk that ends at block i */
+    uint32_t run[KV_MAX_GROUPS] = {
+        0}; /* length of the run of blocks on the disk that ends at block i */
     struct kv_key key = s->key;
     CHECK(s->n_tokens % c->n_slots == 0 && s->n_published == n_have);
     for (uint32_t g = 0; g < c->n_groups; g++)

@@ -233,10 +233,10 @@ static const char *take_in(struct kv_named *n, struct buf *text, const char *nam
     uint8_t model[MODEL_BYTES];
     struct kv_named_prefix p;
     if (!parse(text, &p, model))
-        return "not sound";
+        return "damaged";
     file_name(wanted, model, p.owner, p.name);
     if (strcmp(wanted, name) != 0)
-        return "not sound";
+        return "damaged";
     if (memcmp(model, n->model, sizeof(model)) != 0) {
         keep_foreign(n, &p);
         return NULL;
@@ -261,11 +261,11 @@ static void load_file(struct kv_named *n, const char *name)
     if (fstatat(n->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         n->n_bytes += units((uint64_t)st.st_size);
     if (kv_file_slurp(n->folder, name, MOST, &text, &e) != OK) {
-        log_warn("a file of the named prefixes is left out: %s", e.text);
+        log_warn("a file of a named prefix is ignored: %s", e.text);
     } else {
         const char *why = take_in(n, &text, name);
         if (why)
-            log_warn("file '%s' of the named prefixes is %s and is left out", name, why);
+            log_warn("file '%s' of a named prefix is %s and is ignored", name, why);
     }
     buf_release(&text);
 }
@@ -413,11 +413,11 @@ static enum status check_share(uint64_t own, uint64_t all, uint64_t most, const 
 {
     if (own <= (most > all ? most - all : 0))
         return OK;
-    return err_set_field(e, ERR_TOO_LARGE, NULL, "key_prefixes_full",
-                         "prefixes of this key would have %llu %s, more than is left for others: "
-                         "%llu of %llu are taken",
-                         (unsigned long long)own, what, (unsigned long long)(all - own),
-                         (unsigned long long)most);
+    return err_set_field(
+        e, ERR_TOO_LARGE, NULL, "key_prefixes_full",
+        "prefixes of this key would have %llu %s, more than stays free for others: "
+        "%llu of %llu are taken",
+        (unsigned long long)own, what, (unsigned long long)(all - own), (unsigned long long)most);
 }
 
 /* The same rule as base/ledger.h has for memory. i: index of the prefix that p replaces, or n->n. A prefix that

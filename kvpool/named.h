@@ -45,7 +45,8 @@ struct kv_named_prefix {
     uint32_t n_keys;
     uint64_t domain; /* kv_disk_domain(), or 0 */
     int64_t made_unix_s;
-    bool shared; /* passed in: other owners have names too, so its owner may use at most as much as stays free */
+    bool
+        shared; /* passed in: other owners have names too, so its owner may use at most as much as stays free */
     uint64_t place; /* set by the table: the order in which names were first put */
 };
 
@@ -82,7 +83,8 @@ void kv_named_each(struct kv_named *n, struct str owner,
 uint64_t kv_named_prefix_memory(const struct kv_named_prefix *p); /* bytes of a copy of it */
 uint64_t kv_named_memory(struct kv_named *n); /* of all copies in the table */
 uint64_t kv_named_max_bytes(const struct kv_named *n); /* 0 without a folder */
-uint64_t kv_named_bytes(const struct kv_named *n); /* bytes of files, including those of other models */
+uint64_t
+kv_named_bytes(const struct kv_named *n); /* bytes of files, including those of other models */
 
 /* For kvpool/disk.c at its start, before other threads run: prefixes of all models. */
 uint64_t kv_named_n_keys(const struct kv_named *n);

@@ -174,7 +174,7 @@ static enum status check_host(const struct kv_plan_ask *ask, struct err *e)
     if (ask->host_bytes <= room)
         return OK;
     return err_set_field(e, ERR_INVALID, "kv.host_bytes", NULL,
-                         "kv.host_bytes %" PRIu64 " is more than the memory there is%s, %" PRIu64
+                         "kv.host_bytes %" PRIu64 " exceeds the available memory%s, %" PRIu64
                          " bytes",
                          ask->host_bytes, ask->kv_bytes ? " beside kv.bytes" : "", room);
 }
@@ -242,9 +242,9 @@ enum status kv_plan_make(const struct kv_plan_ask *ask, const struct kv_layout *
     }
     plan_context(ask, l, out);
     if (ask->kv_bytes)
-        snprintf(out->why, sizeof(out->why), "as kv.bytes says");
+        snprintf(out->why, sizeof(out->why), "set by kv.bytes");
     else if (bytes == wanted)
-        snprintf(out->why, sizeof(out->why), "what %u sequences of %u tokens can use",
+        snprintf(out->why, sizeof(out->why), "the most that %u sequences of %u tokens use",
                  ask->max_running, ask->context);
     else
         snprintf(out->why, sizeof(out->why), "half of the free memory; set kv.bytes to change it");

@@ -30,8 +30,7 @@ enum { KV_STAGE_ALIGN = 4096 };
 struct kv_move {
     uint32_t group;
     uint32_t src, dst; /* physical numbers as in arena.h; dst of blocks differs from src */
-    void
-        *bytes; /* [block_bytes]: the end that is KV_BYTES; borrowed until the ticket has ended */
+    void *bytes; /* [block_bytes]: the end that is KV_BYTES; borrowed until the ticket has ended */
 };
 
 struct kv_store;

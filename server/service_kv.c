@@ -52,7 +52,7 @@ enum status service_open_kv(struct service *v, uint32_t wanted_context, struct e
     struct kv_memory *m = &v->kv;
     const struct kv_plan_ask ask = kv_memory_ask(v->set, kv_free_bytes(), wanted_context);
     if (ask.kv_bytes > ask.free_bytes)
-        log_warn("kv.bytes %" PRIu64 " is more than the memory there is, %" PRIu64
+        log_warn("kv.bytes %" PRIu64 " exceeds the available memory, %" PRIu64
                  " bytes: the system may end the process when it is used",
                  ask.kv_bytes, ask.free_bytes);
     enum status status = engine_kv_layout(v->engine, v->set, &m->layout, e);

@@ -84,7 +84,8 @@ void fake_set_meanwhile(struct backend *be, void (*meanwhile)(void *arg), void *
 
 /* ---- the tier; be is a fake with max_jobs > 0 ---- */
 uint32_t fake_tier_room(const struct backend *be);
-bool fake_tier_push(struct backend *be, const struct kv_job *job); /* false: max_jobs copies are in flight */
+bool fake_tier_push(struct backend *be,
+                    const struct kv_job *job); /* false: max_jobs copies are in flight */
 bool fake_tier_pop(struct backend *be, struct kv_done *done);
 struct kv_tier_costs fake_tier_costs(const struct backend *be);
 uint32_t fake_tier_flying(const struct backend *be); /* copies that have not ended */

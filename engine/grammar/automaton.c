@@ -1,4 +1,4 @@
-/* NFAs to deterministic automata, rule by rule (subset construction); see automaton.h. */
+/* Turns NFAs into deterministic automata, rule by rule (subset construction); see automaton.h. */
 #include "engine/grammar/automaton.h"
 
 #include <string.h>
@@ -10,18 +10,18 @@ struct set_slot {
     uint32_t hash, state; /* state 0: empty */
 };
 
-/* One rule's construction. A deterministic state is a sorted list of NFA states, kept in `pool`. */
+/* The construction of one rule. A deterministic state is a sorted list of NFA states, kept in `pool`. */
 struct build {
     const struct nfa *nfa;
     struct automaton *a;
     uint32_t cap_states, cap_calls, n_calls;
     uint32_t *pool, n_pool, cap_pool; /* owns: members of all sets */
-    uint32_t *set_at, *set_n; /* own: per state its members in pool */
+    uint32_t *set_at, *set_n; /* own: each state's members in pool */
     struct set_slot *slot; /* owns; of the current rule */
     uint32_t mask, n_slots;
-    uint32_t *mark; /* owns [nfa states]: == stamp when in the set being made */
+    uint32_t *mark; /* owns [nfa states]: == stamp when in the set being built */
     uint32_t stamp;
-    uint32_t *work, n_work, cap_work; /* owns: the set being made */
+    uint32_t *work, n_work, cap_work; /* owns: the set being built */
     uint32_t *target, n_target,
         cap_target; /* owns: pairs (class << 32 | state) apart: see gather */
     uint32_t *target_class;
@@ -47,7 +47,7 @@ static uint32_t *push(uint32_t *array, uint32_t *n, uint32_t *cap, uint32_t x)
     return array;
 }
 
-/* ---- classes of bytes ---- */
+/* ---- byte classes ---- */
 
 static void find_classes(const struct nfa *nfa, struct automaton *a)
 {
@@ -94,7 +94,7 @@ static void sort(uint32_t *x, uint32_t n)
     }
 }
 
-/* States that only lead on by empty edges say nothing: sets without them are found equal more often. */
+/* States with only empty edges carry no information: without them more sets turn out equal. */
 static void drop_silent(struct build *b, uint32_t end)
 {
     uint32_t kept = 0;
@@ -159,7 +159,7 @@ static uint32_t add_state(struct build *b)
     return s;
 }
 
-/* The state of the set in `work` (closed, sorted, made when it is new). */
+/* The state of the set in `work` (closed, sorted); created if it is new. */
 static uint32_t intern(struct build *b, uint32_t end)
 {
     close_over(b);
@@ -198,7 +198,7 @@ static void add_member(struct build *b, uint32_t state)
 
 /* ---- transitions ---- */
 
-/* Where the members go on each class: pairs in target_class and target, in no order. */
+/* The members' targets for each class: pairs in target_class and target, unordered. */
 static void gather(struct build *b, uint32_t s)
 {
     const struct automaton *a = b->a;
@@ -262,7 +262,7 @@ static void add_call(struct build *b, uint32_t s, uint16_t rule, uint32_t back)
     a->flags[s] |= STATE_CALLS;
 }
 
-/* One call a rule that the set calls: where it goes on is again a set. */
+/* One call per rule that the set calls; its continuation is again a set. */
 static void add_calls(struct build *b, uint32_t s, uint32_t end)
 {
     b->n_target = 0;
@@ -324,7 +324,7 @@ static void build_rule(struct build *b, uint32_t rule)
 
 /* ---- left recursion ---- */
 
-/* Rules that can match the empty text, by rounds until none is added. */
+/* Rules that can match the empty text, found in rounds until no more are added. */
 static void find_nullable(const struct automaton *a, bool *nullable)
 {
     bool *seen = mem_alloc(a->n_states);
@@ -355,11 +355,11 @@ static void find_nullable(const struct automaton *a, bool *nullable)
     mem_free(todo);
 }
 
-/* Rules that r can call before it has read a byte: does one of them lead back to it? Depth first with
- * colours; iterative, since rules can be many. */
+/* Checks whether a rule that r can call before it has read a byte leads back to r. A depth-first search with
+ * colours; iterative, because there can be many rules. */
 struct visit {
     uint16_t rule;
-    uint32_t next; /* place in its list of first calls */
+    uint32_t next; /* index in its list of first calls */
 };
 
 struct firsts {
@@ -468,7 +468,7 @@ static bool state_lives(const struct automaton *a, const bool *lives, uint32_t s
     return false;
 }
 
-/* States from which a rule can still end. Rounds from the last state on: a rule's end comes late. */
+/* States from which a rule can still end. Each round starts at the last state, because rules end late. */
 static bool find_living(const struct automaton *a, bool *lives)
 {
     uint64_t n_steps = 0;
@@ -486,7 +486,7 @@ static bool find_living(const struct automaton *a, bool *lives)
     return true;
 }
 
-/* Takes out what leads to a dead end, so that a match that goes on can always be completed. */
+/* Removes transitions into dead ends, so that every live match can be completed. */
 static enum status prune(struct automaton *a, struct err *e)
 {
     bool *lives = mem_zalloc(a->n_states);
@@ -522,7 +522,7 @@ static enum status prune(struct automaton *a, struct err *e)
     return OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole automaton ---- */
 
 static void build_all(struct build *b)
 {

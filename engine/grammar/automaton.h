@@ -1,7 +1,7 @@
-/* A grammar as tables: one deterministic automaton per rule over classes of bytes, with calls between them
+/* A grammar as tables: one deterministic automaton per rule over byte classes, with calls between them
  * (a recursive transition network). match.c runs it with a stack of return states.
  *
- * States of all rules are numbered together, from 1; 0 is dead. A state may have byte transitions, calls,
+ * The states of all rules share one numbering, from 1; 0 is dead. A state may have byte transitions, calls,
  * and be final (its rule may end here). Left recursion is refused, so that entering a state follows a
  * bounded number of calls. Read-only once built. */
 #ifndef ENGINE_GRAMMAR_AUTOMATON_H
@@ -14,12 +14,12 @@
 
 enum {
     AUTOMATON_MAX_STATES = 65535,
-    AUTOMATON_MAX_BYTES = 16 << 20, /* of the transition table */
+    AUTOMATON_MAX_BYTES = 16 << 20, /* limit of the transition table, in bytes */
     AUTOMATON_MAX_WORK = 30 << 20 /* steps of building: under a second */
 };
 
 struct automaton_call {
-    uint16_t rule, back; /* the state to go on in when the rule has ended */
+    uint16_t rule, back; /* the state to continue in when the rule has ended */
 };
 
 enum { STATE_READS = 1, STATE_FINAL = 2, STATE_CALLS = 4 };
@@ -27,14 +27,14 @@ enum { STATE_READS = 1, STATE_FINAL = 2, STATE_CALLS = 4 };
 struct automaton {
     uint8_t class_of[256]; /* byte -> class */
     uint32_t n_classes;
-    uint32_t n_states; /* dead state included */
+    uint32_t n_states; /* including the dead state */
     uint16_t *next; /* owns [n_states][n_classes] */
     uint8_t *flags; /* owns [n_states]: STATE_* */
     uint32_t *call0; /* owns [n_states + 1]: its calls are [call0[s], call0[s + 1]) */
     struct automaton_call *call; /* owns */
     bool *
-        plain; /* owns [n_states]: takes GRAM_PLAIN_CHARS code points of any kind that a JSON string need not
-                  * escape, and could go on */
+        plain; /* owns [n_states]: accepts any GRAM_PLAIN_CHARS code points that a JSON string need not
+                  * escape, and can continue after them */
     uint16_t *start; /* owns [n_rules] */
     uint32_t n_rules;
 };

@@ -1,4 +1,4 @@
-/* Building expressions; see expr.h. */
+/* Builds expressions; see expr.h. */
 #include "engine/grammar/expr.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static int by_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorted and overlapping ranges to sorted ones that do not touch; returns their number. */
+/* Merges sorted ranges that may overlap into sorted ranges that do not touch; returns their number. */
 static uint32_t join_ranges(struct expr_range *r, uint32_t n)
 {
     uint32_t n_out = 0;
@@ -145,7 +145,7 @@ expr_id expr_literal(struct exprs *x, struct str bytes)
     return add(x, (struct expr){.kind = EXPR_BYTES, .at = at, .n = n});
 }
 
-/* ---- composed ---- */
+/* ---- composite expressions ---- */
 
 static expr_id compose(struct exprs *x, enum expr_kind kind, const expr_id *child, uint32_t n)
 {

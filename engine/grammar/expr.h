@@ -1,10 +1,10 @@
-/* Expressions over text: what schemas, regular expressions and grammars are turned into before they become
+/* Expressions over text: the common form of schemas, regular expressions and grammars before they become
  * an automaton (automaton.h).
  *
- * An expression is a number inside a struct exprs, which owns all of them and the named rules that they
- * refer to; rules may be recursive. Text is UTF-8: a class holds code points, a literal bytes.
- * Builders never fail one by one: the first error (too many expressions) stays in `status`, and every later
- * call returns an expression that matches nothing, so that callers check once, at the end.
+ * An expression is a number inside a struct exprs, which owns all expressions and the named rules that they
+ * refer to; rules may be recursive. Text is UTF-8: a class holds code points, a literal holds bytes.
+ * Builders do not fail individually: the first error (too many expressions) stays in `status`, and every later
+ * call returns an expression that matches nothing, so callers need to check only once, at the end.
  * Thread: one at a time. */
 #ifndef ENGINE_GRAMMAR_EXPR_H
 #define ENGINE_GRAMMAR_EXPR_H
@@ -16,9 +16,10 @@
 #include "base/str.h"
 
 enum {
-    EXPR_MAX = 1 << 18, /* expressions of a grammar, and children and ranges of all of them */
+    EXPR_MAX =
+        1 << 18, /* limit of expressions in a grammar, and of all their children and ranges */
     EXPR_MAX_RULES = 1 << 12,
-    EXPR_MAX_REPEAT = 1 << 16, /* of a counted repetition; EXPR_MANY: no bound */
+    EXPR_MAX_REPEAT = 1 << 16, /* limit of a counted repetition; EXPR_MANY: unbounded */
     EXPR_MAX_DEPTH = 512
 };
 #define EXPR_MANY UINT32_MAX
@@ -28,9 +29,9 @@ typedef uint32_t expr_id;
 enum expr_kind {
     EXPR_NEVER, /* matches nothing */
     EXPR_EMPTY, /* matches the empty text */
-    EXPR_CLASS, /* one code point of some ranges */
+    EXPR_CLASS, /* one code point from given ranges */
     EXPR_BYTES, /* a literal */
-    EXPR_SEQ, /* children one after the other */
+    EXPR_SEQ, /* children in sequence */
     EXPR_ALT, /* one of the children */
     EXPR_REPEAT, /* a child, min to max times */
     EXPR_RULE /* a named rule */
@@ -43,9 +44,9 @@ struct expr_range {
 struct expr {
     enum expr_kind kind;
     uint32_t at,
-        n; /* children, ranges or bytes of it, in the arrays of struct exprs; EXPR_RULE: at is its number */
+        n; /* its children, ranges or bytes in the arrays of struct exprs; EXPR_RULE: at is the rule's number */
     uint32_t min, max; /* EXPR_REPEAT */
-    uint32_t depth; /* of the tree below it, rules not entered */
+    uint32_t depth; /* of the tree below it, without entering rules */
 };
 
 struct exprs {
@@ -57,9 +58,9 @@ struct exprs {
     uint32_t n_ranges, cap_ranges;
     char *byte; /* owns */
     uint32_t n_bytes, cap_bytes;
-    expr_id *rule; /* owns; bodies of the rules; rule 0 is where a match starts */
+    expr_id *rule; /* owns; bodies of the rules; a match starts at rule 0 */
     uint32_t n_rules, cap_rules;
-    struct err error; /* status OK while all went well */
+    struct err error; /* status is OK until the first error */
 };
 
 void exprs_init(struct exprs *x); /* with rule 0, whose body is EXPR_NEVER until it is set */
@@ -75,7 +76,7 @@ expr_id expr_alt(struct exprs *x, const expr_id *child, uint32_t n); /* n = 0: n
 expr_id expr_repeat(struct exprs *x, expr_id child, uint32_t min, uint32_t max);
 expr_id expr_rule(struct exprs *x, uint32_t rule);
 
-/* Short forms. */
+/* Shorthands. */
 expr_id expr_text(struct exprs *x, const char *c_string);
 expr_id expr_seq2(struct exprs *x, expr_id a, expr_id b);
 expr_id expr_seq3(struct exprs *x, expr_id a, expr_id b, expr_id c);
@@ -85,9 +86,9 @@ static inline expr_id expr_maybe(struct exprs *x, expr_id a)
     return expr_repeat(x, a, 0, 1);
 }
 
-uint32_t exprs_add_rule(struct exprs *x); /* its number; body EXPR_NEVER */
+uint32_t exprs_add_rule(struct exprs *x); /* returns the rule's number; its body is EXPR_NEVER */
 void exprs_set_rule(struct exprs *x, uint32_t rule, expr_id body);
-/* Marks the whole as failed (the first error stays). Returns an expression that matches nothing. */
+/* Marks x as failed (the first error stays). Returns an expression that matches nothing. */
 expr_id exprs_fail(struct exprs *x, const struct err *e);
 
 /* A growing list of expressions, for callers that collect children. Zero-initialised is valid. */

@@ -59,7 +59,7 @@ static bool take(struct parser *p, const char *text)
     return true;
 }
 
-/* Blanks and comments; line ends too inside groups and between rules. */
+/* Skips blanks and comments; line ends too inside groups and between rules. */
 static void skip(struct parser *p, bool lines)
 {
     for (;; p->at++) {
@@ -258,7 +258,7 @@ static expr_id take_element(struct parser *p)
     return expr_rule(p->x, find_rule(p, name, at)->rule);
 }
 
-/* In a rule's body a line end ends it, unless the next line goes on with |. */
+/* A line end ends a rule's body, unless the next line continues it with |. */
 static bool ends_sequence(struct parser *p, bool in_group)
 {
     size_t before = p->at;

@@ -1,11 +1,11 @@
-/* Constrained output: which tokens may come next so that the text matches a grammar.
+/* Constrained output: determines which tokens may come next so that the text matches a grammar.
  *
- * A grammar is compiled from a JSON schema, a regular expression, a list of choices or GBNF rules, by any
- * thread (HTTP side), with limits in size and time; it never changes then and is shared by reference count.
- * A sequence has a struct gram_match: the set of places in the grammar that its text can be at. A mask has one
- * bit per token (set: allowed). Everything fails closed: what overflows a bound is not allowed.
+ * A grammar is compiled from a JSON schema, a regular expression, a list of choices or GBNF rules, on any
+ * thread (HTTP side), with limits on size and time. Afterwards it does not change and is shared by reference
+ * count. A sequence has a struct gram_match: the set of places in the grammar that its text can be at. A mask
+ * has one bit per token (set: allowed). Everything fails closed: tokens that would exceed a bound are not allowed.
  *
- * Source of the idea: incremental parsing of the vocabulary against a pushdown automaton, with masks kept per
+ * Source of the idea: incremental parsing of the vocabulary against a pushdown automaton, with cached masks per
  * state (Willard and Louf 2023; Dong et al. 2024, XGrammar).
  * Thread: compiling and masks any; a struct gram_match and a struct gram_scratch belong to one thread at a
  * time. No allocation in gram_match_* and gram_mask. */
@@ -26,17 +26,18 @@ struct json;
 struct tokenizer;
 
 enum {
-    GRAM_MAX_DEPTH = 64, /* rules inside one another, as for nested values */
-    GRAM_MAX_PLACES = 32 /* that a text can be at, at once */
+    GRAM_MAX_DEPTH = 64, /* nesting depth of rules, as for nested values */
+    GRAM_MAX_PLACES = 32 /* limit of places that a text can be at simultaneously */
 };
 
-/* Takes x over, also on an error. */
+/* Takes ownership of x, even on an error. */
 enum status grammar_new(struct exprs *x, const struct gram_vocab *vocab, struct grammar **out,
                         struct err *e);
 void grammar_ref(struct grammar *g);
 void grammar_unref(struct grammar *g); /* NULL is fine */
 uint32_t grammar_mask_words(const struct grammar *g); /* 32-bit words of a mask */
-uint64_t grammar_bytes(const struct grammar *g); /* that it holds at most, kept masks included */
+uint64_t
+grammar_bytes(const struct grammar *g); /* the most memory that it holds, including cached masks */
 
 /* One place: a state of the automaton, and the states to return to, outermost first. */
 struct gram_place {
@@ -47,18 +48,18 @@ struct gram_place {
 struct gram_match {
     const struct grammar *g; /* borrows: the request holds a reference */
     uint32_t n; /* 0: the text does not match */
-    bool at_start; /* behind an added token: see tokenizer_shown */
+    bool at_start; /* after an added token: see tokenizer_shown */
     struct gram_place place[GRAM_MAX_PLACES];
 };
 
 void gram_match_init(struct gram_match *m, const struct grammar *g, struct gram_scratch *s);
-/* Goes on by a token. False: the text does not match any more (m stays at no place). */
+/* Advances by one token. False: the text no longer matches (m has no places then). */
 bool gram_match_token(struct gram_match *m, int32_t token, struct gram_scratch *s);
 bool gram_match_bytes(struct gram_match *m, struct str bytes, struct gram_scratch *s);
-bool gram_match_complete(const struct gram_match *m); /* the text is a whole match */
+bool gram_match_complete(const struct gram_match *m); /* the text is a complete match */
 bool gram_match_over(const struct gram_match *m); /* and nothing could follow it */
 
-/* The mask of m: kept by the grammar, or computed into own[words of the vocabulary]. A complete match also
+/* The mask of m: cached by the grammar, or computed into own[words of the vocabulary]. A complete match also
  * allows the tokens that end an answer. */
 const uint32_t *gram_mask(const struct gram_match *m, uint32_t *own, struct gram_scratch *s);
 

@@ -1,8 +1,8 @@
-/* Running the automaton over text and over the whole vocabulary; see grammar.h.
+/* Runs the automaton over text and over the whole vocabulary; see grammar.h.
  *
  * A text can be at several places at once: pairs of a state and a stack of return states. While bytes are
- * stepped through, stacks are chains of nodes that share their lower parts, in a scratch that is cut back
- * where the walk over the vocabulary turns; between tokens they are kept as plain arrays (gram_place). */
+ * processed, stacks are chains of nodes that share their lower parts, in a scratch that is truncated when
+ * the walk over the vocabulary backtracks; between tokens they are kept as plain arrays (gram_place). */
 #include "engine/grammar/grammar.h"
 
 #include <stdatomic.h>
@@ -17,11 +17,11 @@
 #include "engine/grammar/vocab.h"
 
 enum {
-    MAX_SET = 256, /* states that one text is at, those that only call included */
+    MAX_SET = 256, /* states that a text is at, including those with only calls */
     MAX_REFS = 1 << 15,
     MAX_NODES = 1 << 15,
-    MAX_LEVELS = 256, /* bytes of a token, and the start */
-    MAX_KEPT = 256, /* masks that a grammar keeps */
+    MAX_LEVELS = 256, /* bytes of a token, plus the start */
+    MAX_KEPT = 256, /* limit of masks that a grammar caches */
     MAX_KEPT_BYTES = 4 << 20
 };
 
@@ -34,10 +34,10 @@ struct grammar {
     atomic_uint n_refs;
     struct automaton a;
     const struct gram_vocab *vocab;
-    struct mutex lock; /* of what is kept */
+    struct mutex lock; /* of the cached entries */
     struct kept_mask *kept; /* owns [2 * cap_kept], open addressing */
     uint32_t n_kept, cap_kept; /* a power of two */
-    uint32_t *kept_words; /* owns; pages are touched as masks come */
+    uint32_t *kept_words; /* owns; pages are touched as masks are added */
 };
 
 struct ref {
@@ -60,8 +60,8 @@ struct gram_scratch {
     struct node node[MAX_NODES]; /* [0]: the bottom */
     struct level level[MAX_LEVELS];
     uint32_t n_refs, n_nodes;
-    uint32_t first; /* of the set that is being made */
-    uint32_t node0; /* nodes older than the step that is being made */
+    uint32_t first; /* of the set being built */
+    uint32_t node0; /* nodes older than the step in progress */
     bool overflow;
 };
 
@@ -149,7 +149,7 @@ static void enter(struct gram_scratch *s, uint16_t state, uint32_t stack)
     s->ref[s->n_refs++] = (struct ref){stack, state};
 }
 
-/* The node of a return state over a stack; 0 when there is no room, or the stack is too deep. */
+/* The node of a return state on top of a stack; 0 when there is no room, or the stack is too deep. */
 static uint32_t push(struct gram_scratch *s, uint16_t back, uint32_t below)
 {
     for (uint32_t i = s->node0; i < s->n_nodes; i++)
@@ -161,7 +161,7 @@ static uint32_t push(struct gram_scratch *s, uint16_t back, uint32_t below)
     return s->n_nodes++;
 }
 
-/* Follows calls and ends of rules. A call behind which nothing is left needs no return. */
+/* Follows calls and ends of rules. A call in tail position needs no return state. */
 static void follow(const struct automaton *a, struct gram_scratch *s)
 {
     for (uint32_t i = s->first; i < s->n_refs; i++) {
@@ -187,7 +187,7 @@ static bool matters(const struct automaton *a, struct ref r)
     return (flags & STATE_READS) || ((flags & STATE_FINAL) && r.stack == 0);
 }
 
-/* Leaves what reads on or completes the match. Too many places: none at all. */
+/* Keeps the places that can read more bytes or complete the match. Too many places: keeps none. */
 static void tidy(const struct automaton *a, struct gram_scratch *s)
 {
     uint32_t kept = s->first;
@@ -198,7 +198,7 @@ static void tidy(const struct automaton *a, struct gram_scratch *s)
     s->overflow = false;
 }
 
-/* Makes level d of level d - 1. False: the byte cannot come there. */
+/* Makes level d from level d - 1. False: the byte is not possible there. */
 static bool step(const struct automaton *a, struct gram_scratch *s, uint32_t d, uint8_t byte)
 {
     const struct level *from = &s->level[d - 1];
@@ -308,7 +308,7 @@ static void allow(const struct gram_vocab *v, int32_t token, uint32_t *mask)
         mask[token / 32] |= 1u << (token % 32);
 }
 
-/* The first token of a text is shown without the space in front of it where the vocabulary has such. */
+/* In some vocabularies the first token of a text is shown without its leading space. */
 static bool first_step(const struct gram_match *m, struct gram_scratch *s, uint8_t byte)
 {
     if (!m->at_start || !m->g->vocab->drops_space || byte != ' ')
@@ -317,7 +317,7 @@ static bool first_step(const struct gram_match *m, struct gram_scratch *s, uint8
     return true;
 }
 
-/* In the middle of a string every plain token is allowed, and only the others are walked through. */
+/* In the middle of a string every plain token is allowed, and only the others are walked. */
 static bool in_string(const struct gram_match *m)
 {
     return m->n == 1 && !m->at_start && m->g->a.plain[m->place[0].state];
@@ -366,7 +366,7 @@ static void key_of(const struct gram_match *m, uint64_t key[2])
     siphash_end(&h, key);
 }
 
-/* Its slot, or the empty one where it belongs. Lock held. */
+/* The entry of this set of places, or the empty one where it belongs. Lock held. */
 static struct kept_mask *find_kept(struct grammar *g, const uint64_t key[2])
 {
     uint32_t mask = 2 * g->cap_kept - 1, at = (uint32_t)key[0] & mask;
@@ -393,7 +393,7 @@ static const uint32_t *keep(struct grammar *g, const uint64_t key[2], const uint
 
 const uint32_t *gram_mask(const struct gram_match *m, uint32_t *own, struct gram_scratch *s)
 {
-    struct grammar *g = (struct grammar *)m->g; /* what is kept changes, under its lock */
+    struct grammar *g = (struct grammar *)m->g; /* the cache changes, under its lock */
     uint64_t key[2];
     if (g->cap_kept == 0) {
         make_mask(m, own, s);

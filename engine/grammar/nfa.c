@@ -1,4 +1,4 @@
-/* Expressions to NFAs; see nfa.h. */
+/* Turns expressions into NFAs; see nfa.h. */
 #include "engine/grammar/nfa.h"
 
 #include "base/mem.h"
@@ -53,7 +53,7 @@ static uint32_t encode(uint32_t c, uint8_t out[4])
     return n;
 }
 
-/* Code points of one encoded length whose bytes behind the first differing one run over everything. */
+/* Adds code points of one encoded length where all bytes after the first differing one take all values. */
 static void add_block(struct nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last)
 {
     uint8_t low[4], high[4];
@@ -123,7 +123,7 @@ static void build_seq(struct nfa *a, const struct exprs *x, const struct expr *e
     }
 }
 
-/* Optional copies leave to the end each by itself, so that a state's closure stays small. */
+/* Each optional copy has its own edge to the end, so that a state's closure stays small. */
 static void build_repeat(struct nfa *a, const struct exprs *x, const struct expr *e, uint32_t from,
                          uint32_t to)
 {

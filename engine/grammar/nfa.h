@@ -1,5 +1,5 @@
-/* The first form of a rule: a nondeterministic automaton after Thompson, over bytes and calls. Only
- * automaton.c uses it. */
+/* The first form of a rule: a nondeterministic automaton (Thompson's construction) over bytes and calls.
+ * Only automaton.c uses it. */
 #ifndef ENGINE_GRAMMAR_NFA_H
 #define ENGINE_GRAMMAR_NFA_H
 
@@ -24,7 +24,7 @@ struct nfa {
     bool too_large;
 };
 
-/* All rules of x. nfa_release in any case. */
+/* Builds all rules of x. Call nfa_release in any case. */
 enum status nfa_build(const struct exprs *x, struct nfa *out, struct err *e);
 void nfa_release(struct nfa *a);
 

@@ -1,5 +1,5 @@
-/* Which states are in the middle of a string: whatever plain text comes, they take it. Most tokens of a
- * vocabulary are plain text, so that these need not be walked through one by one (vocab.h, match.c). */
+/* Finds the states in the middle of a string, which accept any plain text. Most tokens of a vocabulary are
+ * plain text, so in these states they need not be walked one by one (vocab.h, match.c). */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,8 +10,8 @@ struct byte_span {
     uint8_t first, last;
 };
 
-/* Do all texts of these byte ranges lead from `state` to `to`? Bytes that lead to the same state as the one
- * before need no second look: transitions come in few runs. */
+/* True when all texts of these byte ranges lead from `state` to `to`. A byte with the same transition as the
+ * byte before needs no second check: transitions come in few runs. */
 static bool all_lead(const struct automaton *a, uint16_t state, const struct byte_span *span,
                      uint32_t n, uint16_t to)
 {
@@ -27,7 +27,7 @@ static bool all_lead(const struct automaton *a, uint16_t state, const struct byt
     return true;
 }
 
-/* Where any plain code point leads, the same for all of them; 0: they differ, or one is not taken. */
+/* The state that every plain code point leads to; 0: they differ, or one is not accepted. */
 static uint16_t plain_step(const struct automaton *a, uint16_t state)
 {
     static const struct {

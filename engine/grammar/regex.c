@@ -119,7 +119,7 @@ static uint32_t take_braced_hex(struct parser *p)
     return c;
 }
 
-/* \uHHHH, with a second one behind a high surrogate. */
+/* \uHHHH, followed by a second one after a high surrogate. */
 static uint32_t take_unicode(struct parser *p)
 {
     if (take(p, "{"))
@@ -138,7 +138,7 @@ static uint32_t take_unicode(struct parser *p)
     return c;
 }
 
-/* Behind a backslash: one code point, or NO_CODE_POINT with the set's name in *set. */
+/* After a backslash: returns one code point, or NO_CODE_POINT with the set's name in *set. */
 static uint32_t take_escape(struct parser *p, char *set)
 {
     static const char from[] = "nrtfv0", to[] = "\n\r\t\f\v";
@@ -252,7 +252,7 @@ static expr_id escaped(struct exprs *x, uint32_t c)
     return expr_text(x, text);
 }
 
-/* What has to be escaped is: `raw` gets the rest, negated classes their complement's rest. */
+/* Code points that must be escaped are; `raw` gets the others, for negated classes those of the complement. */
 static expr_id json_class(struct exprs *x, const struct expr_range *range, uint32_t n, bool negated)
 {
     struct expr_list list = {NULL, 0, 0};
@@ -400,7 +400,7 @@ static expr_id take_repeated(struct parser *p)
         if (max < min)
             return fail(p, ERR_INVALID, "a repetition whose bounds are exchanged");
         id = expr_repeat(p->x, id, min, max);
-        any = take(p, "?"); /* lazy: the same texts match; no second quantifier otherwise */
+        any = take(p, "?"); /* lazy: the same texts match; any other second quantifier is refused */
         if (!any && (next_is(p, "*") || next_is(p, "+")))
             return fail(p, ERR_INVALID, "a quantifier behind a quantifier");
         any = false;
@@ -430,8 +430,8 @@ static expr_id take_alternatives(struct parser *p)
     return id;
 }
 
-/* `a|^b` and `a$|b` bind their anchors to one alternative: only patterns without | outside of groups, or
- * with no anchor, may have them. */
+/* In `a|^b` and `a$|b` an anchor belongs to one alternative: anchors are accepted only in patterns without |
+ * outside groups. */
 static bool alternates_at_top(struct str s)
 {
     uint32_t depth = 0;

@@ -1,23 +1,23 @@
-/* Regular expressions as expressions: ECMA-262's syntax without what no finite automaton can do.
+/* Regular expressions as expressions: ECMA-262's syntax without the parts that no finite automaton can match.
  *
- * Taken: literals, '.', classes, \d \D \w \W \s \S, escapes (\n \t \r \f \v \0 \xHH \uHHHH \u{H...} and any
+ * Accepted: literals, '.', classes, \d \D \w \W \s \S, escapes (\n \t \r \f \v \0 \xHH \uHHHH \u{H...} and any
  * punctuation), groups (capturing, named, (?:...)), alternation, * + ? {m} {m,} {m,n} and their lazy forms, ^ and $ at
- * the ends of the whole. Refused by name and place: back references, look-around, \b and \B, \p{...}, anchors
- * elsewhere. Thread: any. */
+ * the ends of the pattern. Refused by name and position: back references, look-around, \b and \B, \p{...},
+ * anchors elsewhere. Thread: any. */
 #ifndef ENGINE_GRAMMAR_REGEX_H
 #define ENGINE_GRAMMAR_REGEX_H
 
 #include "engine/grammar/expr.h"
 
-/* How a code point of the matched text stands in the output. */
+/* How a code point of the matched text is written in the output. */
 enum regex_form {
     REGEX_PLAIN, /* as itself */
     REGEX_JSON /* as inside a JSON string: quotes, backslashes and control characters escaped */
 };
 
-enum { REGEX_MAX_GROUPS = 200 }; /* inside one another */
+enum { REGEX_MAX_GROUPS = 200 }; /* limit of nested groups */
 
-/* whole: the expression matches the whole text; else it may match anywhere in it, where it has no ^ or $.
+/* whole: the expression matches the whole text; otherwise it may match anywhere in it, unless it has ^ or $.
  * Errors go into x (exprs_fail) and into e: ERR_INVALID or ERR_UNSUPPORTED with the byte offset. */
 expr_id regex_expr(struct exprs *x, struct str pattern, enum regex_form form, bool whole,
                    struct err *e);

@@ -114,7 +114,7 @@ bool conj_count(struct schema *s, const struct conj *c, const char *key, bool la
     return any;
 }
 
-/* ---- plain pieces ---- */
+/* ---- basic parts ---- */
 
 expr_id schema_space(struct schema *s)
 {
@@ -154,7 +154,7 @@ expr_id schema_literal(struct schema *s, const struct json *value)
     return id;
 }
 
-/* first (between more)* in brackets, all of it optional. */
+/* first (between more)* in brackets; the content is optional. */
 static expr_id listed(struct schema *s, const char *open, expr_id item, const char *close)
 {
     struct exprs *x = s->x;
@@ -276,7 +276,7 @@ static expr_id ref_rule(struct schema *s, const struct json *target)
     return expr_rule(s->x, rule);
 }
 
-/* ---- what a keyword means ---- */
+/* ---- meaning of a keyword ---- */
 
 enum keyword { KEYWORD_ANNOTATION, KEYWORD_ASSERTION, KEYWORD_REFUSED };
 
@@ -335,8 +335,8 @@ static enum keyword kind_of(struct str key)
     return KEYWORD_ANNOTATION;
 }
 
-/* Where it is the only schema that must hold, unevaluatedProperties: false is additionalProperties: false
- * (schema_object.c); true says nothing. */
+/* If it is the only schema that must hold, unevaluatedProperties: false means additionalProperties: false
+ * (schema_object.c); true has no effect. */
 static bool is_harmless(const struct json *v)
 {
     struct str key = json_key(v);
@@ -367,7 +367,7 @@ static bool has_only(const struct json *node, const char *a, const char *b)
 
 /* ---- conjunctions ---- */
 
-/* False: nothing matches, or it failed. */
+/* False: nothing matches, or an error occurred. */
 static bool conj_add(struct schema *s, struct conj *c, const struct json *node)
 {
     if (json_is(node, JSON_TRUE))
@@ -393,7 +393,7 @@ static bool conj_add(struct schema *s, struct conj *c, const struct json *node)
     return !s->failed;
 }
 
-/* Adds what $ref and allOf bring, to any depth. */
+/* Adds the schemas of $ref and allOf, to any depth. */
 static bool expand(struct schema *s, struct conj *c)
 {
     for (; c->n_expanded < c->n; c->n_expanded++) {
@@ -451,7 +451,7 @@ static uint32_t conj_types(struct schema *s, const struct conj *c)
     return bits;
 }
 
-/* Types that the keywords speak about; all when there is none. */
+/* Types that the keywords apply to; all types when there are no keywords. */
 static uint32_t meant_types(const struct conj *c)
 {
     static const struct {
@@ -567,7 +567,7 @@ static expr_id enumerated(struct schema *s, const struct conj *c, const struct j
 
 /* ---- anyOf and oneOf ---- */
 
-/* What a branch surely is: a set of types, or the constant of a member that is required. */
+/* Known facts about a branch: a set of types, or the constant of a required member. */
 static const struct json *resolve(struct schema *s, const struct json *node)
 {
     for (int i = 0; i < SCHEMA_MAX_DEPTH && json_is(node, JSON_OBJECT) && json_get(node, "$ref");
@@ -639,7 +639,7 @@ static bool objects_apart(struct schema *s, const struct json *a, const struct j
     return false;
 }
 
-/* Is it plain that no value is both? */
+/* True when it is certain that no value matches both. */
 static bool are_apart(struct schema *s, const struct json *a, const struct json *b)
 {
     a = resolve(s, a);
@@ -682,7 +682,7 @@ static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, con
         struct conj with = *c;
         with.branched |= 1u << at;
         if (c->n == 1 && has_only(node, key, key))
-            expr_list_add(&all, schema_value(s, v)); /* nothing beside it: a $ref can be a rule */
+            expr_list_add(&all, schema_value(s, v)); /* no other keywords: a $ref can be a rule */
         else if (conj_add(s, &with, v))
             expr_list_add(&all, conj_expr(s, &with));
     }
@@ -691,7 +691,7 @@ static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, con
     return id;
 }
 
-/* Place of a node whose anyOf or oneOf has not been chosen from yet, or c->n. */
+/* Index of a node whose anyOf or oneOf has no chosen branch yet, or c->n. */
 static uint32_t find_branching(struct schema *s, const struct conj *c, const char **key)
 {
     for (uint32_t i = 0; i < c->n; i++) {

@@ -5,7 +5,7 @@
 
 enum {
     MAX_UNIQUE = 8
-}; /* values of an enumeration whose arrays without repetition are spelled out */
+}; /* limit of enumeration values for which arrays without repetition are spelled out */
 
 struct array {
     uint32_t min, max; /* items */
@@ -36,7 +36,7 @@ static expr_id item_expr(struct schema *s, const struct array *a)
     return a->items ? schema_value(s, a->items) : schema_any_value(s);
 }
 
-/* A rule, so that copies of a large item are calls. */
+/* Returns a rule, so that copies of a large item are calls. */
 static expr_id as_rule(struct schema *s, expr_id body)
 {
     uint32_t rule = exprs_add_rule(s->x);
@@ -44,7 +44,7 @@ static expr_id as_rule(struct schema *s, expr_id body)
     return expr_rule(s->x, rule);
 }
 
-/* Items from number i on, each behind a comma but the first of all. */
+/* Items from number i on, each after a comma except for the array's first. */
 static expr_id rest(struct schema *s, const struct array *a, uint32_t n_before)
 {
     uint32_t min = a->min > n_before ? a->min - n_before : 0;
@@ -60,7 +60,7 @@ static expr_id rest(struct schema *s, const struct array *a, uint32_t n_before)
     return some;
 }
 
-/* Prefix items may be left out from any place on that minItems allows. */
+/* Prefix items may be omitted from any index that minItems allows. */
 static expr_id with_prefix(struct schema *s, const struct array *a)
 {
     expr_id item[64], id;
@@ -126,7 +126,7 @@ static expr_id unique(struct schema *s, const struct conj *c, const struct array
     return expr_seq3(s->x, expr_text(s->x, "["), inside, expr_text(s->x, "]"));
 }
 
-/* ---- the whole ---- */
+/* ---- the whole array ---- */
 
 static bool read_prefix(struct schema *s, const struct conj *c, struct array *a)
 {
@@ -137,8 +137,7 @@ static bool read_prefix(struct schema *s, const struct conj *c, struct array *a)
         if (!json_get(c->node[i], "items") != !json_get(c->node[i], "prefixItems"))
             schema_fail(s, ERR_UNSUPPORTED, c->node[i], NULL,
                         "items and prefixItems of different schemas must hold together");
-    if (json_is(items,
-                JSON_ARRAY)) { /* draft 7 and before: a tuple, and additionalItems behind it */
+    if (json_is(items, JSON_ARRAY)) { /* draft 7 and before: a tuple, followed by additionalItems */
         a->prefix = items;
         a->items = conj_one(s, c, "additionalItems");
     }

@@ -1,5 +1,5 @@
-/* Parts of schema.c. A conjunction is a list of schema objects that must all hold: a schema, what its $ref
- * and allOf add, and the branch of its anyOf or oneOf that is looked at. */
+/* Internals of schema*.c. A conjunction is a list of schema objects that must all hold: a schema, the ones added
+ * by its $ref and allOf, and the current branch of its anyOf or oneOf. */
 #ifndef ENGINE_GRAMMAR_SCHEMA_INT_H
 #define ENGINE_GRAMMAR_SCHEMA_INT_H
 
@@ -22,7 +22,7 @@ enum type_bit {
 struct conj {
     const struct json *node[CONJ_MAX]; /* objects; a schema `true` adds none */
     uint32_t n;
-    uint32_t n_expanded; /* of them, whose $ref and allOf have been added */
+    uint32_t n_expanded; /* number of them whose $ref and allOf have been added */
     uint32_t branched; /* bit i: a branch of node[i]'s anyOf or oneOf is among the nodes */
 };
 
@@ -38,7 +38,7 @@ struct schema {
     uint32_t n_refs, cap_refs;
     uint32_t depth, n_visits;
     uint32_t any_value; /* rule, 0: not made yet */
-    uint32_t string; /* rule of any string, likewise */
+    uint32_t string; /* rule for any string, likewise */
     bool failed;
     struct err *e;
 };
@@ -53,7 +53,7 @@ expr_id schema_all(struct schema *s, const struct json *const *node,
 /* The only value of a keyword in a conjunction, NULL when none has it; several that differ are refused. */
 const struct json *conj_one(struct schema *s, const struct conj *c, const char *key);
 bool conj_has(const struct conj *c, const char *key);
-/* A non-negative integer keyword: the largest (of minima) or least of all; false: none has it. */
+/* A non-negative integer keyword: the largest (of minima) or the smallest value; false: no node has it. */
 bool conj_count(struct schema *s, const struct conj *c, const char *key, bool largest,
                 uint32_t *out);
 expr_id schema_space(struct schema *s);

@@ -1,8 +1,8 @@
 /* Numbers: ranges and multiples as digits.
  *
- * A bound is a whole number N at a scale d: N / 10^d. A range of numbers with d decimals is a range of N written
- * as digits with a point d places from the right; a range of digits of one length is split at its first digit.
- * With a bound, numbers are written without exponent and with at most one decimal more than the bounds have. */
+ * A bound is a whole number N at a scale d: N / 10^d. A range of numbers with d decimals is a range of N, written
+ * as digits with a point d places from the right; a range of digit strings of equal length is split at the first
+ * digit. With a bound, numbers are written without an exponent and with at most one more decimal than the bounds. */
 #include <string.h>
 
 #include "base/check.h"
@@ -10,9 +10,9 @@
 
 enum {
     MAX_SCALE = 6, /* decimals of a bound or a multiple */
-    MAX_DIGITS = 15, /* of N: what is written stays exact in a double */
-    MAX_SPELLED = 512, /* multiples within bounds that are written one by one */
-    MAX_MULTIPLE = 64 /* without bounds: remainders that are kept apart */
+    MAX_DIGITS = 15, /* of N, so that the written number is exact in a double */
+    MAX_SPELLED = 512, /* limit of multiples within bounds that are written one by one */
+    MAX_MULTIPLE = 64 /* without bounds: limit of distinct remainders */
 };
 
 static const int64_t FURTHEST = 999999999999999; /* 15 nines */
@@ -24,7 +24,7 @@ struct decimal {
 
 struct bounds {
     bool low, high; /* there is one */
-    struct decimal min, max; /* included; an exclusive bound is moved when the scale is fixed */
+    struct decimal min, max; /* inclusive; an exclusive bound is adjusted when the scale is fixed */
     bool min_open, max_open;
     struct decimal step; /* multipleOf; n = 0: none */
 };
@@ -39,7 +39,7 @@ static int64_t power(uint32_t d)
 
 /* ---- reading ---- */
 
-/* Exact value of a number as it was written. False: too many digits, or too small a last one. */
+/* The exact value of a number as written. False: too many digits, or too many decimals. */
 static bool read_decimal(struct str raw, struct decimal *out)
 {
     int64_t n = 0, exponent = 0;
@@ -166,7 +166,7 @@ static bool all_are(const struct digits *d, uint32_t from, char digit)
     return true;
 }
 
-/* The point in front of place i, if it belongs there. */
+/* The decimal point before digit i, if it belongs there. */
 static expr_id pointed(struct schema *s, uint32_t i, uint32_t n_whole, expr_id rest)
 {
     return i == n_whole ? expr_seq2(s->x, expr_text(s->x, "."), rest) : rest;
@@ -181,7 +181,7 @@ static expr_id any_digits(struct schema *s, uint32_t from, uint32_t n, uint32_t 
                      expr_text(s->x, "."), expr_repeat(s->x, digit, n - n_whole, n - n_whole));
 }
 
-/* Digits from place `from` on between those of low and high; n_whole in front of the point (n: no point). */
+/* Digits from index `from` on, between those of low and high; n_whole before the point (n: no point). */
 static expr_id between(struct schema *s, const struct digits *low, const struct digits *high,
                        uint32_t from, uint32_t n_whole)
 {
@@ -207,7 +207,7 @@ static expr_id between(struct schema *s, const struct digits *low, const struct 
     return pointed(s, from, n_whole, expr_alt(x, parts, 3));
 }
 
-/* 0 <= low <= high at a scale, by lengths: without leading zeros but for one in front of the point. */
+/* 0 <= low <= high at a scale, split by length: no leading zeros except for one before the point. */
 static expr_id positive_range(struct schema *s, uint64_t low, uint64_t high, uint32_t scale)
 {
     struct expr_list list = {NULL, 0, 0};
@@ -271,7 +271,7 @@ static int64_t high_at(const struct bounds *b, uint32_t scale)
 
 /* ---- multiples ---- */
 
-/* Digits whose value is a multiple: rule i stands for the remainder so far, and ends where it is 0. */
+/* Digits whose value is a multiple: rule i represents remainder i so far, and may end when it is 0. */
 static expr_id all_multiples(struct schema *s, int64_t step, bool negative_too)
 {
     struct exprs *x = s->x;
@@ -296,7 +296,7 @@ static expr_id all_multiples(struct schema *s, int64_t step, bool negative_too)
     return expr_alt2(x, expr_text(x, "0"), some);
 }
 
-/* Validators divide doubles: a decimal multiple counts where they find a whole quotient too. */
+/* Validators divide doubles: a decimal multiple counts only where they find a whole quotient too. */
 static bool divides(int64_t n, const struct bounds *b, bool integer)
 {
     if (b->step.scale == 0 || integer)
@@ -335,7 +335,7 @@ static expr_id multiples(struct schema *s, const struct conj *c, const struct bo
                        MAX_SPELLED, MAX_MULTIPLE);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole number ---- */
 
 static expr_id ranged(struct schema *s, const struct bounds *b, bool integer)
 {

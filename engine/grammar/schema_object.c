@@ -1,8 +1,8 @@
-/* Objects: declared members in their order, others where the schema says what they are.
+/* Objects: declared members in their order, others where the schema describes them.
  *
- * R(i) is what may follow once a member has been written and the first i are dealt with: R(i) = ("," member i)
- * R(i + 1), optional for members that are. Each is a rule called at the end of the one before, so that it takes
- * no place on the stack. */
+ * R(i) is the rest of the object after some member has been written and the first i have been handled:
+ * R(i) = ("," member i) R(i + 1), where "," member i may be missing if the member is optional. Each is a rule
+ * called at the end of the previous one, so that it needs no place on the stack. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,9 +23,9 @@ struct member {
 struct object {
     struct member *member; /* owns [n] */
     uint32_t n, cap;
-    bool others; /* members that are not declared may come */
+    bool others; /* undeclared members are allowed */
     const struct json *other; /* their schema, NULL: any value */
-    const struct json *pattern; /* of their names, or NULL */
+    const struct json *pattern; /* the pattern of their names, or NULL */
     uint32_t min, max; /* members */
 };
 
@@ -98,7 +98,7 @@ static bool declares(const struct json *node, struct str name)
     return v != NULL;
 }
 
-/* Does the pattern match the name, anywhere in it? */
+/* True when the pattern matches anywhere in the name. */
 static bool matches_name(struct schema *s, const struct json *pattern, struct str name)
 {
     struct exprs x;
@@ -120,7 +120,7 @@ static bool matches_name(struct schema *s, const struct json *pattern, struct st
     return matches;
 }
 
-/* The schema's patterns and additionalProperties also speak about members that it does not declare. */
+/* The schema's patterns and additionalProperties also apply to members that it does not declare. */
 static void apply_to_member(struct schema *s, struct member *m, const struct json *node)
 {
     const struct json *patterns = json_get(node, "patternProperties");
@@ -138,8 +138,8 @@ static void apply_to_member(struct schema *s, struct member *m, const struct jso
         m->schema[m->n_schemas++] = more;
 }
 
-/* Others are written where one schema alone says what they are: an additionalProperties that is not false, a
- * single pattern, or nothing at all with no member declared. */
+/* Other members are written where a single schema describes them: an additionalProperties that is not false, a
+ * single pattern, or neither if no member is declared. */
 static void read_others(struct schema *s, const struct conj *c, struct object *o)
 {
     const struct json *patterns = NULL, *more = NULL;
@@ -224,7 +224,7 @@ static expr_id pair_of(struct schema *s, expr_id name, expr_id value)
     return expr_seq(s->x, (expr_id[]){name, expr_text(s->x, ":"), schema_space(s), value}, 4);
 }
 
-/* allOf over a list of schemas, as a schema would say it. */
+/* A schema object with allOf over a list of schemas. */
 static expr_id member_value(struct schema *s, const struct member *m)
 {
     if (m->n_schemas == 0)
@@ -245,7 +245,7 @@ static expr_id after_comma(struct schema *s, expr_id pair)
     return expr_seq3(s->x, expr_text(s->x, ","), schema_space(s), pair);
 }
 
-/* Code points behind a prefix of declared names: any name but a declared one. */
+/* Code points after a prefix of declared names: any name except a declared one. */
 static expr_id other_tail(struct schema *s, const struct object *o, const uint32_t *from,
                           uint32_t n, size_t at)
 {
@@ -354,7 +354,7 @@ static expr_id braces(struct schema *s, expr_id inside)
         s->x, (expr_id[]){expr_text(s->x, "{"), space, inside, space, expr_text(s->x, "}")}, 5);
 }
 
-/* No member is declared: others alone, as many as the counts allow. */
+/* No member is declared: only others, as many as the counts allow. */
 static expr_id map_expr(struct schema *s, const struct object *o)
 {
     struct exprs *x = s->x;

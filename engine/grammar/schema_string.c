@@ -4,8 +4,8 @@
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_int.h"
 
-/* Sound, not complete: each text that matches is a valid one (29 February, for one, is never written). Formats
- * of JSON Schema that are not here are annotations. */
+/* Sound but not complete: every text that matches is valid (but 29 February, for instance, is never written).
+ * Formats of JSON Schema that are not listed here are annotations. */
 #define YEAR_DATE "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])" DATE_REST
 #define DATE_REST                                                                                  \
     "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"     \
@@ -69,7 +69,7 @@ static expr_id by_pattern(struct schema *s, const struct conj *c, const struct j
     expr_id id = regex_expr(s->x, json_string(pattern), REGEX_JSON, false, &e);
     if (!s->x->error.status)
         return quoted(s, id);
-    s->x->error.status = OK; /* said again, with its place */
+    s->x->error.status = OK; /* reported again, with its location */
     return schema_fail(s, e.status ? e.status : ERR_TOO_LARGE, pattern, NULL, "%s", e.text);
 }
 

@@ -1,4 +1,4 @@
-/* Building the tree of bytes; see vocab.h. */
+/* Builds the byte tree; see vocab.h. */
 #include "engine/grammar/vocab.h"
 
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static bool is_plain(const struct gram_vocab *v, const struct entry *e)
 static void make_tree(struct gram_vocab *v, struct gram_tree *tree, const struct entry *entry,
                       uint32_t n, uint64_t n_bytes, bool plain_too)
 {
-    uint32_t open[MAX_TOKEN_BYTES + 1]; /* the nodes from the root to the last one added */
+    uint32_t open[MAX_TOKEN_BYTES + 1]; /* the path from the root to the last node added */
     struct str before = {"", 0};
     tree->byte = mem_alloc(n_bytes + 1);
     tree->depth = mem_alloc(n_bytes + 1);

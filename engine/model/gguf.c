@@ -1,6 +1,6 @@
 /* Parses GGUF bytes into a directory of values and tensors; see gguf.h.
  *
- * The file is taken as hostile. One cursor (struct reader) does every read and never passes the end;
+ * The file is treated as hostile. One cursor (struct reader) does every read and never passes the end;
  * counts are compared with the bytes left before anything is allocated.
  * Layout of the file: magic, version u32, tensor count u64, value count u64, the values, the tensor
  * infos, padding to the alignment, tensor data. */

@@ -92,7 +92,7 @@ bool gguf_array_next_string(const struct gguf_value *v, size_t *cursor, struct s
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
 /* Releases the pages of a tensor after repacking (madvise). */
 void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t);
-/* A key or name fit for a message: at most cap - 1 bytes, with '?' for anything but printable ASCII. */
+/* A key or name made safe for a message: at most cap - 1 bytes, with '?' for anything but printable ASCII. */
 const char *gguf_printable(struct str s, char *out, size_t cap);
 
 #endif

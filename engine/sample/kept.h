@@ -1,4 +1,4 @@
-/* A view into the sampler for tests: the candidates that the filters leave. */
+/* A view into the sampler for tests: the candidates left by the filters. */
 #ifndef ENGINE_SAMPLE_KEPT_H
 #define ENGINE_SAMPLE_KEPT_H
 

@@ -1,6 +1,6 @@
 /* Passes over one row of logits, for sampler.c only.
  *
- * A row is treated as blocks of 64. The maximum of each block is kept: most of a row lies far below
+ * A row is treated as blocks of 64. The maximum of each block is kept: most of a row is far below
  * anything that a filter keeps, so one comparison skips a whole block. All arithmetic is IEEE in a
  * fixed order, four lanes wide, so results do not depend on the machine or the compiler. */
 #ifndef ENGINE_SAMPLE_ROW_H

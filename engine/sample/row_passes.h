@@ -1,6 +1,6 @@
 /* The passes of row.c that compute on every element, for one vector width. All widths give the same
  * bits: lane-wise IEEE operations without fused ones, and sums over eight lanes in one fixed order.
- * Whoever makes the scratch of a sampler chooses; any thread. */
+ * The caller that makes a sampler's scratch chooses one. Any thread. */
 #ifndef ENGINE_SAMPLE_ROW_PASSES_H
 #define ENGINE_SAMPLE_ROW_PASSES_H
 
@@ -19,7 +19,7 @@
     X(1.0f)
 
 struct row_passes {
-    /* Maxima of whole blocks; false when something in them was not <= FLT_MAX. */
+    /* Maxima of whole blocks; false when a value in them was not <= FLT_MAX. */
     bool (*scan)(const float *x, uint32_t n_blocks, float *block_max);
     /* Sum of 2^((x - max) * s) over one block. */
     float (*block_sum)(const float *block, float max, float s);

@@ -15,8 +15,8 @@
 #define MIN_TEMPERATURE 1e-5f
 #define BAN_BIAS -100.0f
 
-/* At an acceptance rate of 1 in 64 or better, all of these fail with probability under 1e-27; then the
- * highest logit is taken. */
+/* At an acceptance rate of 1 in 64 or better, the probability that all attempts fail is under 1e-27; the
+ * highest logit is taken then. */
 enum { MAX_ATTEMPTS = 4096 };
 
 struct sample_scratch {
@@ -192,7 +192,7 @@ static void apply_presence(const struct sample_job *job, float *x, uint32_t n, u
     }
 }
 
-/* Works on a copy; r then describes it. False when nothing is left to choose from. */
+/* Works on a copy, which r describes afterwards. False when nothing is left to choose from. */
 static bool change_row(const struct sample_job *job, struct row *r, struct sample_scratch *s)
 {
     const struct sampling_params *p = job->params;

@@ -1,4 +1,4 @@
-/* Choosing the next token from a row of logits.
+/* Chooses the next token from a row of logits.
  *
  * Order of processors (documented, tested): raw log-probabilities are taken first (for logprobs:
  * of the raw model distribution); then logit_bias, bans (min_tokens), the grammar's mask, repetition penalty
@@ -11,8 +11,8 @@
  *   top_p               of what is left, renormalised: the fewest tokens, highest first, whose
  *                       probabilities reach p (a token stays when those before it sum to less than p)
  *   min_p               probability at least min_p times the highest one
- * A row that leaves nothing to choose from gives no token: the result says why, and the caller ends the
- * request. Nothing that was banned is ever chosen.
+ * A row with nothing left to choose from gives no token: the result gives the reason, and the caller ends the
+ * request. A banned token is never chosen.
  * The draw is a pure function of (logits, params, seed, choice, n_output): a counter-based RNG
  * (Philox4x32-10) keyed by the seed and counted by (choice, n_output), so it never depends on other rows of the batch.
  * No state lives between steps: penalties are recounted from the history.
@@ -25,7 +25,7 @@
 
 enum { SAMPLE_MAX_TOP = 20 };
 
-/* Results in place of a token. */
+/* Results instead of a token. */
 enum {
     SAMPLE_BAD_LOGITS = -1, /* the row holds NaN or +Inf, or nothing but -Inf */
     SAMPLE_ALL_BANNED = -2 /* biases, bans and penalties leave no token */
@@ -62,8 +62,8 @@ struct sample_job {
     const int32_t *ban; /* tokens that must not be drawn now (end tokens before min_tokens) */
     uint32_t n_ban;
     const struct gram_match
-        *match; /* only tokens that go on with it may be drawn; NULL: any. Borrows */
-    uint32_t *mask; /* with match: room for a bit per token. Borrows */
+        *match; /* only tokens that continue this match may be drawn; NULL: any. Borrows */
+    uint32_t *mask; /* with match: a buffer of one bit per token. Borrows */
     int32_t given; /* >= 0: do not draw, only report this token's logprobs (echo); else -1 */
 
     int32_t token; /* chosen (or given), or SAMPLE_BAD_LOGITS, SAMPLE_ALL_BANNED */
@@ -75,7 +75,7 @@ struct sample_job {
 
 struct sample_scratch;
 struct row_passes;
-/* pass: how rows are read, of the level in use (row_passes.h); borrows. */
+/* pass: the passes of the level in use (row_passes.h); borrows. */
 struct sample_scratch *sample_scratch_new(uint32_t n_vocab, const struct row_passes *pass);
 void sample_scratch_free(struct sample_scratch *s);
 

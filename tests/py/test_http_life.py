@@ -319,7 +319,7 @@ def test_the_banner_has_each_tier_on_a_line(tmp_path):
     lines, _ = banner_of([BINARY, "serve", MODEL, "--port", "0", "--kv.bytes", "64MiB", "--kv.host_bytes", "24MiB",
                           "--kv.spill.path", str(tmp_path), "--kv.spill.bytes", "32MiB"], 9)  # fmt: skip
     rows = {line.split()[0]: line for line in lines[1:]}
-    assert re.search(r"182 blocks of 16 tokens, f16, 63\.98 MiB: as kv.bytes says", rows["kv"])
+    assert re.search(r"182 blocks of 16 tokens, f16, 63\.98 MiB: set by kv.bytes", rows["kv"])
     assert re.search(r"68 blocks more, 23\.91 MiB: kv.host_bytes", rows["ram"])
     assert re.search(r"\d+ blocks more, 3\d\.\d\d MiB in .*: kv.spill.bytes", rows["spill"])
 

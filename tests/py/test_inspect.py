@@ -110,7 +110,7 @@ def test_the_default_model_can_be_served():
         ("30", "9", "3", "64")
     assert facts(found["tokenizer"])["generation stops at"] == "0 <|endoftext|>"
     assert "parses" in found["chat template"][0]
-    assert facts(found["memory"])["kv"].startswith("23040 bytes a token (f16), 46080 (f32)")
+    assert facts(found["memory"])["kv"].startswith("23040 bytes per token (f16), 46080 (f32)")
 
 
 def test_the_other_known_model_can_be_served():
@@ -124,7 +124,7 @@ def test_the_other_known_model_can_be_served():
     stops = [line.split(None, 1)[-1] for line in found["tokenizer"]][-2:]
     assert [s.split()[-1] for s in stops] == ["<eos>", "<end_of_turn>"]
     assert found["chat template"][0].startswith("none")
-    assert facts(found["memory"])["kv"].startswith("18432 bytes a token (f16)")
+    assert facts(found["memory"])["kv"].startswith("18432 bytes per token (f16)")
 
 
 def test_an_unsupported_architecture_shows_its_metadata(path):

@@ -48,7 +48,7 @@ def test_a_tier_too_small_for_a_block_is_refused_with_the_least_that_works(tmp_p
 
 def test_a_tier_that_cannot_be_had_is_told_by_option_value_and_limit(tmp_path):
     error = refused("--kv.host_bytes", "100TiB")
-    assert f"kv.host_bytes {100 << 40} is more than the memory there is, " in error
+    assert f"kv.host_bytes {100 << 40} exceeds the available memory, " in error
     error = refused("--kv.bytes", "200TiB")  # more than can be addressed
     assert f"kv.bytes {200 << 40}, kv.host_bytes 0: kv arena of " in error
     error = refused(*SMALL, "--kv.spill.bytes", "1GiB", "--kv.spill.path", str(tmp_path / "none"))
@@ -78,9 +78,9 @@ def test_an_arena_beyond_the_memory_is_warned_of():
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=PATIENCE_S, env=clean_environment(), check=False
     )
-    assert f"kv.bytes {200 << 40} is more than the memory there is, " in done.stderr
+    assert f"kv.bytes {200 << 40} exceeds the available memory, " in done.stderr
     with start_real(*SMALL) as server:
-        assert "more than the memory" not in server.log_text()
+        assert "exceeds the available memory" not in server.log_text()
 
 
 def test_swapping_to_nothing_is_warned_of(tmp_path):

@@ -159,13 +159,13 @@ START_TEST(a_ram_tier_beyond_memory_is_refused_with_what_there_is)
                               .context = 2048};
     ck_assert_int_eq(kv_plan_make(&ask, &l, &p, &e), ERR_INVALID);
     ck_assert_str_eq(e.param, "kv.host_bytes");
-    ck_assert_str_eq(e.text, "kv.host_bytes 3221225473 is more than the memory there is, "
+    ck_assert_str_eq(e.text, "kv.host_bytes 3221225473 exceeds the available memory, "
                              "3221225472 bytes");
     ask.host_bytes = 1ull << 30;
     ck_assert_int_eq(kv_plan_make(&ask, &l, &p, &e), OK);
     ask.kv_bytes = (2ull << 30) + 1;
     ck_assert_int_eq(kv_plan_make(&ask, &l, &p, &e), ERR_INVALID);
-    ck_assert_str_eq(e.text, "kv.host_bytes 1073741824 is more than the memory there is beside "
+    ck_assert_str_eq(e.text, "kv.host_bytes 1073741824 exceeds the available memory beside "
                              "kv.bytes, 1073741823 bytes");
     ask.kv_bytes = 0;
     ask.host_bytes = (3ull << 30) - 10000; /* leaves nothing for the arena */
