@@ -92,8 +92,7 @@ struct kv_need {
 struct kv_table {
     uint32_t *phys; /* owns [cap]: frames, or n_frames + slot when paged out; a batch borrows it */
     uint32_t *block; /* inside the same allocation [cap]: metadata index */
-    uint32_t
-        *generation; /* [cap]: the block's generation when it was entered; a stale entry aborts */
+    uint32_t *generation; /* [cap]: the block's when it was entered; a stale entry aborts */
     uint32_t first, n, cap; /* entries [first, n) are held */
     uint32_t n_paged; /* entries whose phys is a slot (only while running) */
     uint32_t n_clean; /* entries below this have a slot (a hint for kv_seq_spill) */

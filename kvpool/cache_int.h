@@ -124,8 +124,7 @@ struct kv_cache {
     struct kvc_ends queue[2]; /* waiting jobs: spills, loads */
     uint32_t n_out, max_jobs;
     uint64_t n_jobs; /* handed out so far */
-    uint32_t
-        spill_epoch; /* raised when a copy in a slot is lost, which makes the hints of kv_seq_spill invalid */
+    uint32_t spill_epoch; /* raised when a slot's copy is lost: voids hints of kv_seq_spill */
     uint64_t n_queries, n_query_tokens, n_hit_tokens, n_evicted, n_spilled, n_loaded, n_failed;
     enum kvc_fault fault;
     const int32_t *fault_tokens; /* of the sequence that grows next, for KVC_FAULT_EARLY_PUBLISH */

@@ -45,8 +45,7 @@ struct kv_named_prefix {
     uint32_t n_keys;
     uint64_t domain; /* kv_disk_domain(), or 0 */
     int64_t made_unix_s;
-    bool
-        shared; /* passed in: other owners have names too, so its owner may use at most as much as stays free */
+    bool shared; /* passed in: others have names too, so an owner uses at most what stays free */
     uint64_t place; /* set by the table: the order in which names were first put */
 };
 

@@ -1,7 +1,7 @@
 /* Keys, values and attention on the CPU: rotary embedding, writing to blocks, attention over block tables.
  *
- * Row maps and tiles are made once a step (cpu_attend_begin); a tile is a run of consecutive rows of one
- * sequence that share every key and value that is loaded. Engine thread, workers inside. */
+ * Row maps and tiles are made once per step (cpu_attend_begin); a tile is a run of consecutive rows of one
+ * sequence that share every key and value loaded. Runs on the engine thread and the workers. */
 #include "engine/cpu/cpu_kv.h"
 #include "engine/cpu/cpu_step.h"
 
@@ -38,7 +38,7 @@ static void add_bias(const struct kernels *k, float *x, const float *bias, uint3
         k->add(x, bias, n);
 }
 
-/* RMSNorm of each head, where the model has one. */
+/* RMSNorm of each head, if the model has one. */
 static void norm_heads(const struct cpu_backend *be, float *x, const float *weight,
                        uint32_t n_heads)
 {
@@ -47,8 +47,8 @@ static void norm_heads(const struct cpu_backend *be, float *x, const float *weig
         be->k->rms_norm(x, weight, h->rms_eps, h->head_dim, x);
 }
 
-/* As layout.c tells: the quantised types hold keys (values) rotated, so queries are rotated too and what
- * attention sums up is rotated back. */
+/* As described in layout.c: the quantised types hold rotated keys and values, so queries are rotated too, and
+ * attention's sums are rotated back. */
 static void rotate_heads(const struct cpu_backend *be, enum kv_dtype type, float *x,
                          uint32_t n_heads)
 {

@@ -108,7 +108,7 @@ static float *floats(struct cpu_backend *be, size_t rows, size_t width)
     return cpu_scratch(be, SCRATCH_ALIGN, mem_mul(rows, width), sizeof(float));
 }
 
-/* Which forms the inputs of these matrices are needed in, over all layers. */
+/* The forms in which the inputs of these matrices are needed, over all layers. */
 static void init_acts(struct cpu_backend *be, uint32_t max_rows)
 {
     const struct hparams *h = &be->m->h;

@@ -1,5 +1,5 @@
 /* The CPU behind engine/backend.h: submit computes the whole step on the calling thread and the
- * workers, collect hands it back. All scratch is sized here from the limits; a step allocates
+ * workers, collect returns it. All scratch is sized here from the limits; a step allocates
  * nothing. */
 #ifndef ENGINE_CPU_CPU_BACKEND_H
 #define ENGINE_CPU_CPU_BACKEND_H

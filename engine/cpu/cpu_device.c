@@ -12,7 +12,7 @@
 #include "engine/kv_shape.h"
 
 struct cpu_device_model {
-    struct device_model base; /* first: what the engine sees */
+    struct device_model base; /* first: the part that the engine sees */
     const struct kernels *kernels;
     struct pool *pool; /* owns */
     struct cpu_model *model; /* owns */
@@ -52,7 +52,7 @@ static void cpu_unload(struct device_model *base)
     mem_free(m);
 }
 
-/* All but the weights. */
+/* Everything except the weights. */
 static enum status open_model(const struct settings *s, struct cpu_device_model **out,
                               struct err *e)
 {

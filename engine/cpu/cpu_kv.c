@@ -1,4 +1,4 @@
-/* The mapping that KV blocks lie in, and copies within it; see cpu_kv.h. A move is a memcpy that is over when
+/* The mapping that holds KV blocks, and copies within it; see cpu_kv.h. A move is a memcpy that has ended when
  * start returns. */
 #include "engine/cpu/cpu_kv.h"
 
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* Anonymous memory at a 2 MiB boundary: maps more and cuts both ends off. */
+/* Anonymous memory at a 2 MiB boundary: maps more and unmaps both ends. */
 static uint8_t *map_aligned(size_t n_bytes)
 {
     size_t n_map = n_bytes + KV_ARENA_ALIGN;
@@ -89,7 +89,7 @@ enum status cpu_kv_new(const struct kv_layout *l, const uint32_t *n_frames, cons
         cpu_kv_close(&c->store);
         return st;
     }
-    madvise(c->map, a->n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
+    madvise(c->map, a->n_bytes, MADV_HUGEPAGE); /* a hint: affects only speed */
     uint8_t *at = c->map;
     for (uint32_t g = 0; g < a->n_groups; g++) {
         c->base[g] = at;

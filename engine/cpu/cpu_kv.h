@@ -1,4 +1,4 @@
-/* KV blocks in the host's memory: one anonymous mapping, huge pages advised, that the kernels address. */
+/* KV blocks in host memory: one anonymous mapping with huge pages advised, addressed directly by the kernels. */
 #ifndef ENGINE_CPU_CPU_KV_H
 #define ENGINE_CPU_CPU_KV_H
 

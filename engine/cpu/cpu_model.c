@@ -1,4 +1,4 @@
-/* Loading: plans where every matrix goes, maps the memory, lets the workers repack; see cpu_model.h. */
+/* Loading: plans the place of every matrix, maps the memory, has the workers repack; see cpu_model.h. */
 #include "engine/cpu/cpu_model.h"
 
 #include <errno.h>
@@ -24,8 +24,8 @@ struct loader {
     const struct pack_format *format;
     struct fill *fill; /* owns */
     uint32_t n_fill, n_items;
-    size_t embd_at; /* where rows of untied embeddings go */
-    size_t used; /* bytes planned so far */
+    size_t embd_at; /* destination of the rows of untied embeddings */
+    size_t used; /* number of bytes planned so far */
 };
 
 static size_t plan_bytes(struct loader *l, size_t n_bytes)
@@ -72,7 +72,7 @@ static void plan(struct loader *l, const struct weights *w, uint32_t n_layers)
     plan_matrix(l, &l->m->head, w->output);
 }
 
-/* The vectors of a layer: where each comes from and goes to. */
+/* The vectors of a layer: source and destination of each. */
 static const struct vector_role {
     size_t from, to; /* offsets in struct layer_weights and struct cpu_layer */
 } vector_roles[] = {
@@ -128,7 +128,7 @@ static void copy_embeddings(struct loader *l, const struct gguf *g)
 static enum status map_memory(struct cpu_model *m, struct err *e)
 {
     size_t n_bytes = m->n_bytes;
-    /* At a huge page's boundary. */
+    /* Maps memory at a huge page's boundary. */
     size_t n_map = n_bytes + HUGE_PAGE_BYTES;
     uint8_t *map = mmap(NULL, n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
@@ -139,7 +139,7 @@ static enum status map_memory(struct cpu_model *m, struct err *e)
         munmap(map, head);
     munmap(map + head + n_bytes, n_map - head - n_bytes);
     m->memory = map + head;
-    madvise(m->memory, n_bytes, MADV_HUGEPAGE); /* an advice: speed only */
+    madvise(m->memory, n_bytes, MADV_HUGEPAGE); /* a hint: affects only speed */
     return OK;
 }
 
@@ -172,7 +172,7 @@ static void init_rope(struct cpu_model *m, const float *factors)
     }
 }
 
-/* Plans all of it; whole huge pages. */
+/* Plans everything; whole huge pages. */
 static struct loader begin(const struct hparams *h, const struct weights *w,
                            const struct pack_format *format)
 {

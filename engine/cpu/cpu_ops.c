@@ -3,7 +3,7 @@
  * A matrix phase is cut into items of (128 rows) x (a few chunks of 32 outputs); an item computes tiles
  * of up to 64 rows x 32 outputs into its worker's scratch and finishes them there (residual sum,
  * SwiGLU and quantising, copy). No result depends on how items are cut: every output is summed along
- * its inputs in one order (kernels.h). Engine thread, workers inside. */
+ * its inputs in one order (kernels.h). Runs on the engine thread and the workers. */
 #include "engine/cpu/cpu_step.h"
 
 #include <string.h>
@@ -69,7 +69,7 @@ struct phase {
     const struct packed *pair; /* a second matrix computed with w[0] (gate with up), or NULL */
     uint32_t n_matrices;
     uint32_t row0, n_rows; /* rows of act */
-    uint32_t item_chunks; /* chunks of 32 outputs an item */
+    uint32_t item_chunks; /* chunks of 32 outputs per item */
     uint32_t first_item[MATRICES_A_PHASE + 1]; /* within one block of rows */
     phase_finish *finish;
 };
@@ -157,7 +157,7 @@ static void op_embed(void *step)
 struct norm_run {
     struct cpu_backend *be;
     const float *weight;
-    unsigned forms; /* that the next matrices take */
+    unsigned forms; /* the forms that the next matrices take */
 };
 
 static void norm_item(void *ctx, uint32_t row, uint32_t worker)

@@ -1,9 +1,9 @@
-/* Blocks of a batch that lie in the spill file only: before a layer's attention their slices of that layer
- * are read into a buffer, in parallel, and attention finds them there (struct attend). Blocks in the RAM
- * tier need none of this: they are read in place.
+/* Blocks of a batch that are only in the spill file: before a layer's attention, their slices of that layer
+ * are read into a buffer in parallel, where attention finds them (struct attend). Blocks in the RAM
+ * tier need no staging: they are read in place.
  *
- * A slice is read with its surroundings up to KV_TIER_ALIGN, as files opened past the page cache like it.
- * A read that fails spoils its span alone. Engine thread, workers inside. */
+ * A read covers the slice rounded out to KV_TIER_ALIGN, as direct I/O requires. A failed read affects only its
+ * own span. Runs on the engine thread and the workers. */
 #include <string.h>
 
 #include "base/check.h"
@@ -48,7 +48,7 @@ void cpu_stage_release(struct cpu_backend *be)
     *st = (struct cpu_stage){0};
 }
 
-/* Entries of the span's table that a row of it sees and that no address has. */
+/* Entries of the span's table that one of its rows sees and that have no address. */
 static uint32_t find_staged(struct cpu_backend *be, struct batch_span *s)
 {
     struct cpu_stage *st = &be->stage;

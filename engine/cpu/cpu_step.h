@@ -10,16 +10,16 @@
 
 enum {
     CHUNK_ROWS = 32, /* outputs of a matrix computed together: one block of the next activation */
-    TILE_TOKENS = 64, /* rows computed together: their outputs stay in the first-level cache */
+    TILE_TOKENS = 64, /* rows computed together; their outputs stay in the first-level cache */
     ITEM_TOKENS = 128, /* rows of one work item */
-    HEAD_ROWS = 32, /* rows of logits held at once */
+    HEAD_ROWS = 32, /* rows of logits held at the same time */
     MATRICES_A_PHASE = 3,
     SCRATCH_ALIGN = 64 /* bytes */
 };
 
-/* Inputs of matrix products, in every form that their matrices take. */
+/* Inputs of matrix products, in every form that is needed. */
 struct act {
-    unsigned forms; /* bit set of the level's forms */
+    unsigned forms; /* bit set over the level's forms */
     uint32_t n_blocks;
     size_t stride[KERNEL_FORMS]; /* bytes from row to row */
     uint8_t *form[KERNEL_FORMS]; /* owns [max_rows * stride] */
@@ -32,7 +32,7 @@ struct worker_scratch {
     struct sample_scratch *sample;
 };
 
-/* Consecutive rows of one sequence that one work item attends for. */
+/* Consecutive rows of one sequence for which one work item computes attention. */
 struct attend_tile {
     const struct batch_span *span;
     uint32_t row0; /* of q */
@@ -41,7 +41,7 @@ struct attend_tile {
     uint32_t pos0;
 };
 
-/* Blocks of the step that are read from the spill file; see cpu_stage.c. */
+/* The step's blocks that are read from the spill file; see cpu_stage.c. */
 struct cpu_stage {
     uint8_t *buffer; /* owns [max_staged][slice_bytes]; NULL when max_staged is 0 */
     size_t slice_bytes;
@@ -69,8 +69,7 @@ struct cpu_backend {
     float *x; /* owns [max_rows][embd_pad], the residual */
     float *qkv; /* owns [max_rows][qkv_width]: q heads, k heads, v heads */
     float *attn; /* owns [max_rows][attn_pad] */
-    uint32_t
-        angles_width; /* rope_dims, twice that when local layers rotate by a base of their own */
+    uint32_t angles_width; /* rope_dims, or twice that when local layers have their own base */
     float *cos_sin; /* owns [max_rows][angles_width], the local ones second */
     float *
         y; /* owns [max_rows][embd_pad], a projection before its norm; NULL without ARCH_POST_NORM */
@@ -83,7 +82,7 @@ struct cpu_backend {
     uint32_t n_tiles;
     struct worker_scratch *worker; /* owns [threads] */
     size_t
-        lacking_bytes; /* while it is made: of the first piece of scratch that could not be had */
+        lacking_bytes; /* during construction: size of the first scratch allocation that failed */
     struct cpu_stage stage;
 
     /* the running step */
@@ -103,7 +102,7 @@ void act_put(const struct kernels *k, const struct act *a, unsigned forms, uint3
              uint32_t block0, const float *x, uint32_t n);
 /* Forms that one matrix takes. */
 unsigned act_forms_of(const struct cpu_backend *be, const struct packed *w);
-/* n zeroed elements; NULL, and told in lacking_bytes, when there is no memory for them. */
+/* n zeroed elements; NULL, with lacking_bytes set, when there is no memory for them. */
 void *cpu_scratch(struct cpu_backend *be, size_t alignment, size_t n, size_t elem_bytes);
 /* Fills the row maps and attention tiles of a batch. */
 void cpu_step_begin(struct cpu_backend *be, struct batch *b);
@@ -121,7 +120,7 @@ void cpu_stage_init(struct cpu_backend *be);
 void cpu_stage_release(struct cpu_backend *be);
 void cpu_stage_begin(struct cpu_backend *be);
 void cpu_stage_layer(struct cpu_backend *be); /* reads the slices of be->layer */
-/* Tells an attention of the span's rows where staged blocks lie. */
+/* Sets the location of staged blocks in an attention of the span's rows. */
 void cpu_stage_attend(const struct cpu_backend *be, const struct batch_span *s, uint32_t kv_head,
                       struct attend *a);
 void cpu_stage_end(struct cpu_backend *be);

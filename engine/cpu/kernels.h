@@ -1,9 +1,9 @@
 /* The table of one instruction level: its formats and its functions, chosen once at start (levels.h).
  *
- * A level is a folder of engine/cpu/. c/ is the oracle (no intrinsics) and what other levels stand on
- * where they have nothing of their own. Rule for every level: an output element is computed by the
- * same sequence of roundings whatever the number of tokens, the tile that served it or the thread, so
- * results never depend on company. */
+ * A level is a folder of engine/cpu/. c/ is the oracle (no intrinsics); other levels use its functions
+ * where they have none of their own. Rule for every level: an output element is computed by the
+ * same sequence of roundings regardless of the number of tokens, the tile and the thread, so
+ * results never depend on the rest of the batch. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
@@ -15,11 +15,11 @@
 #include "engine/sample/row_passes.h"
 #include "kvpool/layout.h"
 
-/* Forms of activations a level may have; which they are is its own affair. */
+/* Limit of activation forms per level; each level defines its own. */
 enum { KERNEL_FORMS = 3 };
 
 /* n_groups consecutive row groups for n_tokens activations: out[t * out_stride + R * g + row],
- * R rows a group. */
+ * R rows per group. */
 typedef void kernel_matmul(const uint8_t *groups, size_t group_bytes, uint32_t n_groups,
                            uint32_t n_blocks, const uint8_t *act, size_t act_stride_bytes,
                            uint32_t n_tokens, float *out, size_t out_stride);
@@ -35,7 +35,7 @@ struct attend {
     const uint8_t *unit; /* of the layer and head in block 0; block n's is at + n * block_bytes */
     size_t block_bytes;
     const uint32_t *table;
-    /* Entries of the table from n_resident on lie in a staging buffer: entry staged[i] of the table at
+    /* Blocks numbered n_resident and above are in a staging buffer: entry staged[i] of the table is at
      * staged_unit + i * staged_bytes (laid out as unit). staged ascends; n_staged 0: none. */
     uint32_t n_resident, n_staged;
     const uint32_t *staged;
@@ -56,14 +56,14 @@ static inline uint32_t attend_rows(uint32_t group)
 {
     return group >= 48 ? 1 : 48 / group;
 }
-/* Queries, two states (chunk and total: max, sum of up to 16 lanes, accumulator) a query vector, two blocks
+/* Queries, two states (chunk and total: max, sum of up to 16 lanes, accumulator) per query vector, two blocks
  * of scores, the scales of a block's keys and values. */
 static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, uint32_t n_slots)
 {
     return (size_t)attend_rows(group) * group * (3 * (size_t)head_dim + 34) +
            (16 + 2 * (size_t)kv_scale_groups(head_dim)) * n_slots;
 }
-/* The first position that a row at pos sees. */
+/* The lowest position that a row at pos sees. */
 static inline uint32_t attend_first(uint32_t window, uint32_t pos)
 {
     return window && pos >= window ? pos - window + 1 : 0;
@@ -90,12 +90,11 @@ static inline const uint8_t *attend_unit(const struct attend *a, uint32_t b)
 
 struct kernels {
     const char *name;
-    uint32_t
-        revision; /* raised when results of equal inputs change: keys and values on disk are void then */
+    uint32_t revision; /* increase when results of equal inputs change: voids KV on disk */
     const struct pack_format *format; /* of weights */
     size_t act_bytes[KERNEL_FORMS]; /* of a block of 32 inputs; 0: the level has no such form */
     kernel_quantise *quantise[KERNEL_FORMS];
-    /* The form a matrix takes its inputs in under a setting of cpu.activations. */
+    /* The form in which a matrix takes its inputs under a setting of cpu.activations. */
     uint32_t (*form)(enum pack_kind kind, int activations_setting);
     /* Each [PACK_KINDS]; NULL where a kind never takes that form */
     kernel_matmul *const *matmul[KERNEL_FORMS];
@@ -111,11 +110,11 @@ struct kernels {
      * as many sines. */
     void (*rope)(float *x, const float *cos_sin, uint32_t head_dim, uint32_t rope_dims, bool neox,
                  float scale);
-    /* One position of one head into slot of a block's unit (kvpool/layout.h) of a layer group. False
-     * when what is stored is not finite. Quantised types expect k (v) rotated. */
+    /* Stores one position of one head into a slot of a block's unit (kvpool/layout.h) of a layer group. False
+     * when a stored value is not finite. Quantised types expect k (v) rotated. */
     bool (*kv_store)(const struct kv_layout *l, uint32_t group, uint8_t *unit, uint32_t slot,
                      const float *k, const float *v);
-    /* Rotates a head's vector as layout.c tells; its own inverse. */
+    /* Rotates a head's vector as described in layout.c; it is its own inverse. */
     void (*kv_rotate)(float *x, uint32_t head_dim);
     void (*attend)(const struct attend *a);
 };

@@ -1,4 +1,4 @@
-/* Each instruction level, the setting that forces it and what it needs; see levels.h. */
+/* Each instruction level, the setting that forces it, and the processor features it needs; see levels.h. */
 #include "engine/cpu/levels.h"
 
 #include "base/cpu.h"
@@ -12,7 +12,7 @@
 #define X86(kernels) NULL
 #endif
 
-/* Worst first; a level needs all that those before it need. up_to: names of the levels up to this one. */
+/* Worst first; a level's features include those of the levels before it. up_to: names of the levels up to this one. */
 static const struct {
     const struct kernels *kernels; /* NULL: of another architecture */
     const char *name, *up_to;

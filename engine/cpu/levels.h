@@ -5,11 +5,11 @@
 #include "base/status.h"
 #include "engine/cpu/kernels.h"
 
-/* Level i of those this machine has, best last; NULL after the last. Level 0 is "c". */
+/* Level i of those that this machine supports, best last; NULL after the last. Level 0 is "c". */
 const struct kernels *levels_at(uint32_t i);
 /* Their names, for instance "c avx2". */
 const char *levels_names(void);
-/* The level for a cpu.isa setting; ERR_UNSUPPORTED names the one the machine lacks. */
+/* The level for a cpu.isa setting; ERR_UNSUPPORTED names the level that the machine lacks. */
 enum status levels_choose(int isa_setting, const struct kernels **out, struct err *e);
 
 #endif

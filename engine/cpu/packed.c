@@ -1,4 +1,4 @@
-/* GGUF tensor formats -> packed.h. Called at load by the workers, group by group. */
+/* Converts GGUF tensor formats to those of packed.h. Called at load by the workers, group by group. */
 #include "engine/cpu/packed.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "engine/cpu/row_unit.h"
 
-/* Bytes a row: header of a unit, header of a block, payload of a block. */
+/* Bytes per row: header of a unit, header of a block, payload of a block. */
 static const struct {
     uint8_t blocks, unit_head, block_head, payload;
 } kinds[PACK_KINDS] = {
@@ -120,7 +120,7 @@ static void put_row(const struct packed *p, uint8_t *unit, uint32_t r, const str
     }
 }
 
-/* A row that pads the last group: the biased bytes of 0, its scales are 0 too. */
+/* A row that pads the last group: the biased bytes of 0; its scales are 0 too. */
 static void pad_row(const struct packed *p, uint8_t *group, uint32_t r)
 {
     static const struct row_unit nothing;
@@ -179,7 +179,7 @@ static void scale_at(const struct packed *p, const uint8_t *unit, const uint8_t 
     const uint32_t n = p->format->rows;
     const int8_t *code = (const int8_t *)block;
     const float of_unit = f16_to_f32(load16(unit + 2 * r));
-    *d = of_unit; /* where a unit is one block they begin at the same byte */
+    *d = of_unit; /* where a unit is one block, both start at the same byte */
     *m = 0;
     switch (p->kind) {
     case PACK_N4:
@@ -209,7 +209,7 @@ static void scale_at(const struct packed *p, const uint8_t *unit, const uint8_t 
     }
 }
 
-/* Input k of row r of a payload: whole number, or the weight of the float kinds. */
+/* Input k of row r of a payload: an integer, or the weight itself for float kinds. */
 static float value_at(const struct packed *p, const uint8_t *payload, uint32_t k, uint32_t r)
 {
     const size_t vector = 4 * (size_t)p->format->rows, i = (size_t)k * p->format->rows + r;

@@ -1,9 +1,9 @@
-/* Workers: see pool.h.
+/* Workers; see pool.h.
  *
- * Invariants: (1) fn and ctx change only while no item is open, so whoever claimed an item may read
+ * Invariants: (1) fn and ctx change only while no item is open, so a thread that has claimed an item may read
  * them; (2) `ticket` packs the item count and the next item, so one compare-and-swap both checks and
- * claims; (3) a job is over when `done` equals its item count, and every claimed item adds exactly one
- * to it; (4) a sleeper announces itself before its last look, a waker looks for sleepers after it
+ * claims; (3) a run has ended when `done` equals its item count, and every claimed item adds exactly one
+ * to it; (4) a sleeper announces itself before its last check, and a waker checks for sleepers after it has
  * changed the state, both sequentially consistent: no wake is lost. */
 #include "engine/cpu/pool.h"
 
@@ -25,14 +25,14 @@ enum { SPIN_NS = 40000, ITEM_BITS = 20 };
 struct pool {
     _Alignas(64) _Atomic uint64_t ticket; /* generation : item count : next item */
     _Alignas(64) _Atomic uint32_t done;
-    _Alignas(64) _Atomic uint32_t epoch; /* counts jobs; workers sleep on it */
+    _Alignas(64) _Atomic uint32_t epoch; /* counts runs; workers sleep on it */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t caller_sleeps;
     _Atomic bool stop;
     pool_fn *fn;
     void *ctx;
     uint32_t n_threads;
-    uint32_t spins; /* pauses that last about SPIN_NS */
+    uint32_t spins; /* number of pauses that last about SPIN_NS */
     bool pin;
     struct pool_worker {
         struct pool *pool;
@@ -63,11 +63,11 @@ static void futex_wake_all(_Atomic uint32_t *word)
 static uint64_t real_ns(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* not clock_ns(): tests may hold that still */
+    clock_gettime(CLOCK_MONOTONIC, &t); /* not clock_ns(): tests may freeze that */
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Least of a few readings: being descheduled in one must not shorten every spin. */
+/* The minimum of a few readings: being descheduled during one must not shorten every spin. */
 static uint32_t spins_of(uint64_t span_ns)
 {
     enum { PAUSES = 1000, READINGS = 5 };

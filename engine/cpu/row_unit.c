@@ -1,4 +1,4 @@
-/* Rows of the GGUF tensor formats as whole numbers and coded scales, see row_unit.h. */
+/* Rows of the GGUF tensor formats as integers and encoded scales; see row_unit.h. */
 #include "engine/cpu/row_unit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* One row of a quantised matrix as the file holds it, without loss: whole numbers and the codes of their
- * scales. What the levels' packed formats are made from. Thread: any; no state. */
+/* One row of a quantised matrix as stored in the file, without loss: integers and their encoded scales. The
+ * levels' packed formats are made from it. Thread: any; no state. */
 #ifndef ENGINE_CPU_ROW_UNIT_H
 #define ENGINE_CPU_ROW_UNIT_H
 

@@ -1,13 +1,13 @@
 /* AVX2: paged attention of the query heads of one KV head, with an online softmax per KV block.
  *
- * Up to 6 query vectors share every key and value that is loaded: 6 x 2 accumulators of 8 lanes, two
+ * Up to 6 query vectors share every key and value loaded: 6 x 2 accumulators of 8 lanes, two
  * loads and a broadcast fill the 16 registers. Keys are d-major, so 16 scores of a vector are two
- * lanes-wide sums over d; values are token-major, so the weighted sum is broadcast and FMA. K and V
- * have types of their own, all arithmetic is f32; int8 and 4-bit values times an f16 scale are exact
- * in it. The context is cut at fixed multiples of ATTEND_CHUNK_TOKENS; chunks have their own state and
- * are merged from left to right, those wholly below the window are skipped. The roundings of a query
- * vector depend on the keys it sees alone, never on the vectors beside it or on slots it does not see
- * (they may hold anything: scores are selected, never multiplied by 0). */
+ * vertical sums over d; values are token-major, so the weighted sum is broadcast and FMA. K and V
+ * have separate types; all arithmetic is f32, in which int8 and 4-bit values times an f16 scale are
+ * exact. The context is cut at fixed multiples of ATTEND_CHUNK_TOKENS; chunks have their own state and
+ * are merged from left to right; those wholly below the window are skipped. The roundings of a query
+ * vector depend only on the keys it sees, never on the other vectors or on slots it does not see
+ * (whose content is undefined: scores are selected, never multiplied by 0). */
 #include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ struct job {
 #define CHANNELS_A_LOAD(type) ((type) == KV_Q4 ? 2 : 1)
 #define ELEMENT_BYTES(type) ((size_t)((type) == KV_F32 ? 4 : IS_QUANTISED(type) ? 1 : 2))
 #define IS_QUANTISED(type) ((type) == KV_Q8 || (type) == KV_Q4)
-/* Bytes to prefetch of the next unit for a channel, so that all of it is asked for in a pass. */
+/* Bytes of the next unit to prefetch per channel, so that one pass prefetches all of it. */
 #define PREFETCH_BYTES(type)                                                                       \
     ((type) == KV_F32 ? 128 : (type) == KV_Q8 ? 36 : (type) == KV_Q4 ? 20 : 64)
 
@@ -229,7 +229,7 @@ struct range {
     uint32_t low, high;
 };
 
-/* Scores of one vector -> weights; scales what was summed before when the maximum moves. */
+/* Turns scores of one vector into weights; rescales the earlier sums when the maximum changes. */
 static void soften(const struct job *j, uint32_t v, struct range seen, float *p)
 {
     const uint32_t n_slots = j->n_slots, dim = j->dim;
@@ -317,7 +317,7 @@ typedef void weigh_fn(const struct job *j, uint32_t v0, const struct range *seen
 static score_fn *const scores[KV_N_DTYPES][TILE_VECTORS] = ROWS(score);
 static weigh_fn *const weighs[KV_N_DTYPES][TILE_VECTORS] = ROWS(weigh);
 
-/* Do all vectors see all of the block that starts at key0? */
+/* True when all vectors see all of the block that starts at key0. */
 static bool all_visible(const struct job *j, uint32_t key0)
 {
     const struct attend *a = j->a;
@@ -346,7 +346,7 @@ static void block_step(const struct job *j, uint32_t v, uint32_t v_end, uint32_t
     }
 }
 
-/* The vector after the last that sees the block that starts at key0. */
+/* The index after the last vector that sees the block that starts at key0. */
 static uint32_t vector_end(const struct job *j, uint32_t key0)
 {
     uint64_t last =

@@ -1,4 +1,4 @@
-/* AVX2: quantising activations, RMSNorm, SwiGLU, sums; and the table of the level. */
+/* AVX2: quantising activations, RMSNorm, SwiGLU, sums; and the level's table. */
 #include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ INLINE __m256i top_of_quads(const __m256 v[4])
     return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* The first lane that holds the largest; takes it out of tops. */
+/* The first lane that holds the largest value; removes it from tops. */
 INLINE uint16_t take_top(__m256i *tops)
 {
     __m256i is = _mm256_cmpeq_epi32(*tops, spread_top8(*tops));
@@ -61,8 +61,8 @@ INLINE uint16_t take_top(__m256i *tops)
     return (uint16_t)lane;
 }
 
-/* Scale of a block: that of one digit for all but the quads with the largest inputs, that of two for
- * them; tops as bits. */
+/* Scale of a block: one digit must hold all quads except those with the largest inputs, and two digits must
+ * hold these; tops as bits. */
 INLINE float q32_scale(__m256i tops, uint16_t quad[2])
 {
     float top = _mm_cvtss_f32(_mm_castsi128_ps(_mm256_castsi256_si128(spread_top8(tops))));
@@ -74,7 +74,7 @@ INLINE float q32_scale(__m256i tops, uint16_t quad[2])
     return _mm_cvtss_f32(_mm_max_ss(one, two)); /* the second where it is NaN */
 }
 
-/* 32 whole numbers as bytes; those of the quads as two digits. */
+/* 32 integers as bytes; those of the largest quads as two digits. */
 INLINE void q32_put(struct act_q32 *a, const __m256i q[4])
 {
     int16_t wide[PACK_BLOCK];

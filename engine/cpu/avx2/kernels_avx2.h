@@ -1,5 +1,5 @@
-/* The AVX2 level, for the table of levels; the rest is what its files hand to its table, and to the tables of
- * levels that stand on it. */
+/* The AVX2 level, for the table of levels. The rest are functions that its files provide to its table and to the
+ * tables of levels built on it. */
 #ifndef ENGINE_CPU_AVX2_KERNELS_AVX2_H
 #define ENGINE_CPU_AVX2_KERNELS_AVX2_H
 

@@ -1,6 +1,6 @@
-/* AVX2: writing a key and a value to their slot in every KV type, with the look for values that are not
- * finite, and the rotation before the quantised ones. Stored bytes equal those of attention_c.c; head
- * sizes that are no multiple of 8 go there. Workers. */
+/* AVX2: writes a key and a value to their slot in every KV type, checks for values that are not
+ * finite, and rotates for the quantised types. Stored bytes equal those of attention_c.c, which also handles
+ * head sizes that are not a multiple of 8. Runs on workers. */
 #include "engine/cpu/avx2/kernels_avx2.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "engine/cpu/c/attention_c.h"
 #include "engine/cpu/avx2/simd_avx2.h"
 
-/* Where an element of K (stride n_slots from channel to channel) or V (stride 1) of a slot goes. */
+/* Destination of an element of K (stride n_slots from channel to channel) or V (stride 1) of a slot. */
 struct target {
     uint8_t *half; /* K or V of the unit */
     uint32_t dim, n_slots, slot;
@@ -32,7 +32,7 @@ INLINE __m128i to_16_bits(int type, __m256 x, __m128i *bad)
         __m256i special = _mm256_cmpeq_epi32(_mm256_and_si256(u, top), top);
         __m256i cut = _mm256_cmpeq_epi32(_mm256_slli_epi32(u, 16), _mm256_setzero_si256());
         __m256i keep =
-            _mm256_srli_epi32(u, 16); /* with a bit of its own when the cut bits hold the NaN */
+            _mm256_srli_epi32(u, 16); /* or-ed with 1 below where the low bits hold the NaN */
         keep = _mm256_or_si256(keep, _mm256_andnot_si256(cut, _mm256_set1_epi32(1)));
         up = _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), keep, special);
         h = _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
@@ -78,7 +78,7 @@ INLINE bool store_f32(const struct target *t, const float *x)
 
 /* ---- quantised types ---- */
 
-/* Is every one of n floats (a multiple of 8) finite? */
+/* True when each of n floats (a multiple of 8) is finite. */
 INLINE bool all_finite(const float *x, uint32_t n)
 {
     __m256i bad = _mm256_setzero_si256(), exponent = _mm256_set1_epi32(0x7f800000);
@@ -109,7 +109,7 @@ INLINE bool group_scale(int type, const float *x, uint32_t n, uint16_t *scale, f
     return finite;
 }
 
-/* 8 floats in steps of the scale, cut to the type's range (q4: from 0 on). */
+/* 8 floats in units of the scale, clamped to the type's range (q4: starting at 0). */
 INLINE __m256i quantise(int type, bool finite, const float *x, float inverse)
 {
     int least = type == KV_Q8 ? -127 : -8, most = type == KV_Q8 ? 127 : 7;

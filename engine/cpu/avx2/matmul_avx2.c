@@ -1,8 +1,8 @@
 /* Matrix products for AVX2: 8-row groups (packed.h) times 1..n tokens.
  *
- * 8 rows lie in the 8 lanes of an accumulator and the inputs of a token are broadcast to all lanes, so
+ * 8 rows are in the 8 lanes of an accumulator and the inputs of a token are broadcast to all lanes, so
  * there are no horizontal sums. A tile is 2 groups (or 1) x 4, 2 or 1 tokens: groups share broadcasts,
- * tokens share unpacked weights; every tile runs the same roundings per output. 4-bit weights with
+ * tokens share unpacked weights; every tile has the same roundings per output. 4-bit weights with
  * 8-bit activations: all eight maddubs of a block are summed in 16 bits (8 * 2 * 15 * 127 = 30480), then
  * widened once; the second digits of two quads (act8.h) are two more. 8-bit weights take 16-bit
  * activations by pmaddwd: as fast here as sign and maddubs, and exact. */
@@ -34,7 +34,7 @@ INLINE __m256i load_bytes(const uint8_t *p)
     return _mm256_loadu_si256((const __m256i *)p);
 }
 
-/* What a kind has, as compile-time constants. */
+/* The properties of a kind as compile-time constants. */
 #define IS_N4(kind) ((kind) <= PACK_N4_K16)
 #define HAS_HALVES(kind) ((kind) == PACK_N4_K16 || (kind) == PACK_I8_K16)
 #define HAS_MIN(kind) ((kind) != PACK_I8 && (kind) != PACK_I8_K16)
@@ -92,8 +92,8 @@ INLINE __m256 add_mins(int kind, __m256 acc, const struct scales *s, const float
 /* Of a block; every step takes 4 inputs of every row from one vector of weights. */
 enum { N_STEPS = 8 };
 
-/* Weights of a step: four inputs a 32-bit lane as bytes (8-bit activations), or the inputs of even place
- * and those of odd place as 16-bit values. */
+/* Weights of a step: four inputs per 32-bit lane as bytes (8-bit activations), or the inputs with even and
+ * those with odd index as 16-bit values. */
 INLINE void load_step(int kind, int form, const uint8_t *payload, int step, __m256i w[2])
 {
     __m256i raw = load_bytes(payload + 32 * (IS_N4(kind) ? step % 4 : step));
@@ -158,7 +158,7 @@ INLINE const float *block_sums(int form, const uint8_t *block)
                            : ((const struct act_i16 *)block)->sum;
 }
 
-/* acc += dot, whole numbers, in steps of the scale of half h of the weights' block and of the inputs'. */
+/* acc += dot (integers), scaled by half h of the weights' block and by the inputs' block. */
 INLINE __m256 add_dot(int form, __m256 acc, __m256i dot, __m256 d, const uint8_t *block)
 {
     __m256 scale = _mm256_mul_ps(_mm256_set1_ps(block_d(form, block)), d);
@@ -191,7 +191,7 @@ INLINE void block_int(int kind, int form, int ng, int nt, const uint8_t *unit, c
 {
     __m256i dot[2][4], w[2][2], bytes[2][N_STEPS];
     struct scales s[2];
-    /* The same place of the groups that come next: the hardware follows one stream, not two. */
+    /* The same position in the next groups: the hardware prefetcher follows one stream, not two. */
     UNROLL for (int i = 0; i < ng * 3; i++) _mm_prefetch(
         (const char *)block + (size_t)(i / 3 + ng) * group_bytes + i % 3 * 64, _MM_HINT_T0);
     UNROLL for (int i = 0; i < ng * nt; i++) dot[i / nt][i % nt] = _mm256_setzero_si256();
@@ -357,7 +357,7 @@ INLINE void strip(tile_fn *four, tile_fn *two, tile_fn *one, const uint8_t *w, s
         one(w, group_bytes, n_blocks, act, stride, out, out_stride);
 }
 
-/* One group after the other for one or two tokens: memory is the limit then, and one forward stream
+/* One group at a time for one or two tokens: memory is the bottleneck then, and one forward stream
  * reads fastest. */
 #define MATMUL_SINGLES(kind, form)                                                                 \
     static void matmul_##kind##_##form##_singles(                                                  \

@@ -29,7 +29,7 @@ INLINE __m256 term(const float *p, __m256 max, __m256 s)
     return exp2_lanes(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(p), max), s));
 }
 
-/* A NaN among the lanes is not carried by the maximum but told by the comparison. */
+/* The maximum does not propagate a NaN; the comparison detects it. */
 static bool scan(const float *x, uint32_t n_blocks, float *block_max)
 {
     const __m256 top = _mm256_set1_ps(FLT_MAX);

@@ -1,10 +1,10 @@
-/* Small vector functions shared by the *_avx2.c files (internal linkage: nothing compiled for AVX2
- * can leak into code that runs on other machines). */
+/* Small vector functions shared by the *_avx2.c files (with internal linkage, so that no code compiled for
+ * AVX2 can be linked into code that runs on other machines). */
 #ifndef ENGINE_CPU_AVX2_SIMD_AVX2_H
 #define ENGINE_CPU_AVX2_SIMD_AVX2_H
 
-/* GCC's replacement of temporaries and reassociation reorder the unrolled loops with many more values alive
- * than the 16 registers hold: 8-bit products ran a third slower for spills. */
+/* GCC's scalar replacement and reassociation reorder the unrolled loops so that many more values are live than
+ * fit into 16 registers: the spills made 8-bit products a third slower. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-tree-ter", "no-tree-reassoc")
 #endif

@@ -1,5 +1,5 @@
-/* The table of the AVX-512 level, and its quantising in 15 bits. What it has no kernel of its own for is
- * AVX2's: those passes are short, or wait for one chain of operations. */
+/* The table of the AVX-512 level, and its 15-bit quantising. Where the level has no kernel of its own it uses
+ * AVX2's: those passes are short, or bound by one chain of dependent operations. */
 #include "engine/cpu/avx512/kernels_avx512.h"
 
 #include "config/settings.h"

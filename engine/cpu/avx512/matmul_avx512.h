@@ -1,6 +1,6 @@
-/* What the matrix products of all forms share: 16 rows in the lanes of an accumulator, the inputs of a token
- * spread to all lanes, tiles of up to 8 tokens (8 float and 8 integer accumulators of the 32 registers).
- * See packed.h for the weights; 8-bit ones are 128 too large, so that vpdpbusd takes them unsigned. */
+/* Shared by the matrix products of all forms: 16 rows in the lanes of an accumulator, the inputs of a token
+ * broadcast to all lanes, tiles of up to 8 tokens (8 float and 8 integer accumulators of the 32 registers).
+ * See packed.h for the weights; 128 is added to 8-bit ones, because vpdpbusd takes them unsigned. */
 #ifndef ENGINE_CPU_AVX512_MATMUL_AVX512_H
 #define ENGINE_CPU_AVX512_MATMUL_AVX512_H
 
@@ -9,7 +9,7 @@
 
 enum { ROWS = 16, TILE_TOKENS = 8 };
 
-/* What a kind has, as compile-time constants. */
+/* The properties of a kind as compile-time constants. */
 #define IS_N4(kind) ((kind) <= PACK_N4_K16)
 #define HAS_HALVES(kind) ((kind) == PACK_N4_K16 || (kind) == PACK_I8_K16)
 #define HAS_MIN(kind) ((kind) != PACK_I8 && (kind) != PACK_I8_K16)
@@ -67,7 +67,7 @@ INLINE __m512 add_mins(int kind, __m512 acc, const struct scales *s, const float
     return _mm512_fmadd_ps(s->m[1], _mm512_set1_ps(sum[1] - sum[0]), acc);
 }
 
-/* acc += dot, whole numbers, in steps of the scales of the weights (d) and of the inputs (x). */
+/* acc += dot (integers), scaled by the weights' scale (d) and the inputs' scale (x). */
 INLINE __m512 add_dot(__m512 acc, __m512i dot, __m512 d, float x)
 {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, _mm512_set1_ps(x)), acc);
@@ -87,8 +87,8 @@ INLINE __m512i load_step(int kind, const uint8_t *payload, int step)
 typedef void tile_fn(const uint8_t *w, uint32_t n_blocks, const uint8_t *act, size_t stride,
                      float *out, size_t out_stride);
 
-/* Groups two by two take the same tile of tokens in turn: its activations are in the first-level cache
- * then. tiles: by number of tokens. */
+/* Two groups at a time process the same tile of tokens in turn, so that its activations stay in the first-level
+ * cache. tiles: indexed by number of tokens. */
 static inline void matmul_by_pairs(tile_fn *const *tiles, const uint8_t *w, size_t group_bytes,
                                    uint32_t n_groups, uint32_t n_blocks, const uint8_t *act,
                                    size_t stride, uint32_t n_tokens, float *out, size_t out_stride)

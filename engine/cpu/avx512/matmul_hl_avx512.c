@@ -3,7 +3,7 @@
 
 #define TOKEN(t) ((const struct act_hl *)(const void *)(act + (size_t)(t)*stride))
 
-/* dot += the steps [from, to) times one byte of every input. */
+/* dot += the products of steps [from, to) with one byte of every input. */
 INLINE void add_bytes(int kind, int nt, const uint8_t *payload, int from, int to, size_t at,
                       const uint8_t *act, size_t stride, __m512i *dot)
 {

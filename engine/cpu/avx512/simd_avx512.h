@@ -1,9 +1,9 @@
-/* Small vector functions shared by the files of this level (internal linkage: nothing compiled for it can
- * leak into code that runs on other machines). */
+/* Small vector functions shared by the files of this level (with internal linkage, so that no code compiled for
+ * it can be linked into code that runs on other machines). */
 #ifndef ENGINE_CPU_AVX512_SIMD_AVX512_H
 #define ENGINE_CPU_AVX512_SIMD_AVX512_H
 
-/* As in avx2/simd_avx2.h: these passes reorder unrolled loops until values no longer fit the registers. */
+/* As in avx2/simd_avx2.h: these passes reorder unrolled loops so that values no longer fit into the registers. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-tree-ter", "no-tree-reassoc")
 #endif

@@ -1,5 +1,5 @@
-/* Plain C: what is stored of keys and values in every KV type, and attention over it. The oracle of the
- * vector levels (stored bytes are equal on all levels) and their help for odd shapes; see kernels.h. */
+/* Plain C: storing keys and values in every KV type, and attention over them. The oracle of the
+ * vector levels (stored bytes are equal on all levels) and their fallback for odd shapes; see kernels.h. */
 #include "engine/cpu/c/attention_c.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static bool f16_finite(uint16_t h)
     return (h & 0x7c00) != 0x7c00;
 }
 
-/* Round to nearest even; a NaN stays one. */
+/* Rounds to nearest even; a NaN stays a NaN. */
 static uint16_t f32_to_bf16(float x)
 {
     uint32_t u = bits_of(x);
@@ -35,7 +35,7 @@ static uint16_t f32_to_bf16(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* One element of the unquantised types to p; false when what is stored is not finite. */
+/* Stores one element of the unquantised types at p; false when the stored value is not finite. */
 static bool store_float(enum kv_dtype type, float x, uint8_t *p)
 {
     if (type == KV_F32) {
@@ -64,8 +64,8 @@ bool kv_scale_q4(float low, float high, uint16_t *scale, float *inverse)
     return f16_finite(*scale);
 }
 
-/* Values of one group of n channels as whole numbers of a scale; false when they are not finite: then
- * they are all 0 and the scale carries it. */
+/* Values of one group of n channels as integers times a scale; false when they are not finite: then
+ * the integers are all 0 and the scale is not finite. */
 static bool quantise_q8(const float *x, uint32_t n, int *q, uint16_t *scale)
 {
     float top = 0, inverse;
@@ -100,7 +100,7 @@ static bool quantise_q4(const float *x, uint32_t n, int *q, uint16_t *scale)
     return finite;
 }
 
-/* Where channel i of a slot lies: byte offset inside K or V, and for q4 whether it is the high half. */
+/* Location of channel i of a slot: byte offset inside K or V, and for q4 whether it is the high half. */
 static size_t elem_at(enum kv_dtype type, bool is_k, uint32_t dim, uint32_t n_slots, uint32_t slot,
                       uint32_t i, bool *high)
 {

@@ -23,7 +23,7 @@ uint32_t act8_form(enum pack_kind kind, int activations_setting)
     return ACT_Q32;
 }
 
-/* Place of input k (0..3 of each four) in act_i16.q. */
+/* Index of input k (0..3 of each four) in act_i16.q. */
 static int i16_place(int k)
 {
     static const int place[4] = {0, 2, 1, 3};
@@ -34,7 +34,7 @@ static int i16_place(int k)
 
 static int round_clamped(float x, int limit)
 {
-    /* NaN and infinities end as 0 here; the block's scale carries them. */
+    /* NaN and infinities become 0 here; the block's scale carries them. */
     if (!(fabsf(x) <= (float)limit))
         return x > 0 ? limit : x < 0 ? -limit : 0;
     return (int)lrintf(x);
@@ -53,8 +53,8 @@ static float largest(const float *x, int n)
     return m;
 }
 
-/* Quads by their largest magnitudes: the first of the largest, the first of the largest but that one; a NaN
- * is larger than anything. Returns the largest magnitude outside both. */
+/* Finds the quads with the largest and second largest magnitudes (the first among equals); a NaN is larger than
+ * anything. Returns the largest magnitude outside both. */
 static float top_quads(const float *x, uint16_t quad[2])
 {
     float top[8];
@@ -74,7 +74,7 @@ static float top_quads(const float *x, uint16_t quad[2])
     return rest;
 }
 
-/* A whole number as two digits. */
+/* An integer as two digits. */
 static void put_digits(struct act_q32 *a, int i, int q)
 {
     int ex = 0;
@@ -145,7 +145,7 @@ static void c_quantise_f32(const float *x, uint32_t n, uint8_t *out)
 
 /* ---- matrix products ---- */
 
-/* Input i of a block in steps of its scale. */
+/* Input i of a block in units of its scale. */
 static float act_at(enum act_form form, const uint8_t *block, int i)
 {
     if (form == ACT_F32)
@@ -160,7 +160,7 @@ static float act_at(enum act_form form, const uint8_t *block, int i)
     return (float)q;
 }
 
-/* Half h of a block as floats and its scale and sum, whatever the form. */
+/* Half h of a block as floats with its scale and sum, for every form. */
 static void act_half(enum act_form form, const uint8_t *block, int h, float x[16], float *d,
                      float *sum)
 {
