@@ -1,7 +1,7 @@
-/* cJSON as the oracle of base/json: what ours accepts, cJSON accepts with the same tree; what ours
- * refuses for its grammar, cJSON refuses.
+/* cJSON as the oracle of base/json: texts that base/json accepts, cJSON accepts with the same tree; texts that
+ * base/json refuses because of the grammar, cJSON refuses too.
  *
- * cJSON is the laxer of the two: it takes "01", raw control characters and bytes that are no UTF-8.
+ * cJSON is the laxer of the two: it accepts "01", raw control characters and bytes that are not UTF-8.
  * Its strings end at U+0000 and it reads at most 63 bytes of a number: texts with longer ones are
  * not compared. */
 #ifndef TESTS_JSON_ORACLE_H

@@ -1,11 +1,11 @@
-/* Cost of the KV cache's books: prints, never judges.
+/* Cost of the KV cache's books. Only prints; no time fails it.
  *
  *   bench_cache [rounds]
  *
  * Hashing a prompt's keys, beside a plain SipHash over one long message and a memcpy of the same tokens;
  * admission of a 1,024-token prompt whose first half is cached (look, adopt, grow, retire with
  * publishing) and its release; a step of 256 decoding sequences with the prefix cache on and off. CPU
- * time of the thread: what others do on the machine does not count. */
+ * time of the thread, so that other load on the machine does not count. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* Speed of the CPU engine beside the machine's ceilings: prints, never judges.
+/* Speed of the CPU engine compared with the machine's limits. Only prints; no time fails it.
  *
  *   bench_decode MODEL [option=value ...] [context=N] [seconds=S] [rows=A,B,...] [cpu_time=1]
  *
- * Lines: DRAM read bandwidth with huge pages, decode tokens a second at 1..64 sequences of about
- * `context` tokens (default 192), prefill tokens a second of a 512-token prompt. Each figure is the best of
- * several rounds: others share the machine. */
+ * Lines: DRAM read bandwidth with huge pages, decode tokens per second at 1..64 sequences of about
+ * `context` tokens (default 192), prefill tokens per second of a 512-token prompt. Each figure is the best of
+ * several rounds, because other processes share the machine. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Speed of the matrix kernels of one level on one thread, beside the multiplier's ceiling.
+/* Speed of the matrix kernels of one level on one thread, compared with the multiplier's limit.
  *
  *   bench_kernels [LEVEL]
  *

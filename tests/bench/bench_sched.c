@@ -1,11 +1,11 @@
-/* Cost of the scheduler itself, without any model: prints, never judges.
+/* Cost of the scheduler itself, without a model. Only prints; no time fails it.
  *
  *   bench_sched [steps]
  *
  * For 64, 256 and 1,024 running sequences that decode: time of planning a step (with its blocks), of
  * retiring it (tokens to events), and of a whole turn with waking; mean and 99th percentile. Then the
- * cost of letting in and ending one request. The backend answers at once. CPU time of the thread: what
- * others do on the machine does not count. */
+ * cost of admitting and ending one request. The backend answers at once. CPU time of the thread, so that
+ * other load on the machine does not count. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

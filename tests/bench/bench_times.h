@@ -1,4 +1,4 @@
-/* What the benchmarks in C print of a series of times. */
+/* Prints statistics of a series of times, for the benchmarks in C. */
 #ifndef TESTS_BENCH_BENCH_TIMES_H
 #define TESTS_BENCH_BENCH_TIMES_H
 

@@ -1,4 +1,4 @@
-/* What this machine can do at best: prints read bandwidth from memory (2 MiB pages) and the peak rates of the integer
+/* Limits of this machine: prints read bandwidth from memory (2 MiB pages) and the peak rates of the integer
  * and float kernels, so that benchmark figures can stand beside them. Built and run by serve_bench.py (one argument:
  * threads); x86-64 with AVX2. Each figure is the median of 9 runs, all threads started by one barrier. */
 #include <immintrin.h>

@@ -1,6 +1,6 @@
-"""Load for the benchmarks: one process, one thread, epoll over raw sockets, a fresh connection a request.
+"""Load for the benchmarks: one process, one thread, epoll over raw sockets, a new connection per request.
 
-Kept light on purpose: it runs on the cores that the servers are measured on. Per event it only takes the time; texts
+Deliberately light, because it runs on the same cores as the measured servers. Per event it only takes the time; texts
 are not decoded. Standard library only."""
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed of the KV memory and of the schedule, printed and never judged.
+"""Speed of the KV memory and of the schedule. Only prints; no time fails it.
 
     memory_bench.py oversubscribe   one load on arenas that hold all of it twice, once, half, a quarter
     memory_bench.py long            a sequence of 8,192 tokens on an arena of 2,048, with swap space

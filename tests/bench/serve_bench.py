@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Speed of the server, printed and never judged: no mode of this program fails because of a time.
+"""Speed of the server. Only prints: no mode of this program fails because of a time.
 
     serve_bench.py peers       millrace against llama.cpp's server: 1, 8, 32 streams on the same cores, alternating
     serve_bench.py batching    16 decoding streams while a 512-token prompt arrives; decode at 1 and 32 streams
-    serve_bench.py neighbour   throughput beside a foreign process that burns one core
+    serve_bench.py neighbour   throughput beside another process that keeps one core busy
     serve_bench.py memory      resident memory with the KV arena full, time to ready, size of the binary
     serve_bench.py all         everything
 

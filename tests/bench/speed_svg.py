@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens a second against streams as an SVG.
+"""Tokens per second against streams, as an SVG.
 
     tests/bench/speed_svg.py docs/speed.csv docs/speed.svg
 
-The CSV has rows server,streams,tok_s, as `serve_bench.py peers --csv FILE` writes them; lines that begin with # say
-what was measured and where, and stand below the picture. Standard library only."""
+The CSV has rows server,streams,tok_s, as `serve_bench.py peers --csv FILE` writes them; lines that start with #
+describe what was measured and where, and appear below the chart. Standard library only."""
 
 import csv
 import html

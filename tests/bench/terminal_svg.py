@@ -4,7 +4,7 @@
     tests/bench/terminal_svg.py docs/quickstart.svg [--port N]
 
 Runs `deploy/quickstart` and, when the server is ready, the curl line of its banner, both on a pseudo-terminal, and draws
-what they printed: the first and last lines of each, long lines cut. Standard library only."""
+their output: the first and last lines of each, long lines truncated. Standard library only."""
 
 import argparse
 import html

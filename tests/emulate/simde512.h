@@ -1,6 +1,6 @@
-/* AVX-512 on a machine that has AVX2 only, for tests: included before a file of engine/cpu/avx512/ it gives the
- * intrinsics by Debian's libsimde-dev, what version 0.7.4 lacks of them by halves, and other names to
- * what the file exports. SIMDe has immintrin.h in already, so that the file's own include adds nothing. */
+/* AVX-512 on a machine that has only AVX2, for tests. Included before a file of engine/cpu/avx512/, it provides the
+ * intrinsics from Debian's libsimde-dev, emulates those that version 0.7.4 lacks in two halves, and renames the
+ * file's exports. SIMDe has already included immintrin.h, so the file's own include adds nothing. */
 #ifndef TESTS_EMULATE_SIMDE512_H
 #define TESTS_EMULATE_SIMDE512_H
 

@@ -1,5 +1,5 @@
-/* server/framing on any bytes: the way they arrive makes no difference, what is passed on passes again
- * unchanged, and nothing of what is refused ends a request. */
+/* server/framing on any bytes: splitting the input differently makes no difference, accepted output is accepted
+ * again unchanged, and refused bytes never complete a request. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Any bytes as a model file: the directory, every accessor, hyperparameters, rope frequencies, weights
  * with their first and last blocks expanded, and the tokenizer with a short text. Nothing may be read
- * outside the bytes (the sanitizer watches), and what is accepted must keep the headers' promises. */
+ * outside the bytes (the sanitizer checks), and accepted files must have the properties stated in the headers. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* base/json on any bytes: parsing, walking, exact numbers, the same tree as cJSON's, and that what
- * the writer makes of a document reads back as the same document. */
+/* base/json on any bytes: parsing, walking, exact numbers, the same tree as cJSON's; and the writer's
+ * output for a document reads back as the same document. */
 #include <stdint.h>
 #include <stddef.h>
 

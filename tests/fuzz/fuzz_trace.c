@@ -1,4 +1,4 @@
-/* Journals and access logs of anyone: reading them, and running what they say when it is small. */
+/* Journals and access logs with any content: reads them, and simulates those that are small. */
 #include <stddef.h>
 #include <stdint.h>
 

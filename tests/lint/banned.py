@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls and words that the conventions rule out, and where each is allowed.
+"""Calls and words that the conventions forbid, and where each is allowed.
 
 Usage: banned.py [ROOT]
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The graph of calls between the files of a folder. A circle of many files has no order in which it can be read, so
-that circles are bounded; where a folder has floors, a file calls and includes its own floor and those below it.
+circles are bounded; where a folder has floors, a file may call and include only its own floor and those below it.
 
-A file is its stem: x.c and x.h are one. Static functions are a file's own; inline ones of a header count as its. A
-function that is only named, say as a callback, is not called.
+A file is its stem: x.c and x.h are one. Static functions belong to their file, inline ones to their header. A
+function that is only named, for instance as a callback, does not count as called.
 
 Usage: circles.py [ROOT]            checks the folders of BOUNDS and FLOORS
        circles.py ROOT FOLDER [N]   prints the graph of a folder and its circles of more than N files (default 1)

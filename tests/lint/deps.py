@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Who may include and call what: the arrows between rooms, those between folders of a room, and which files may
-touch a third-party library. A call counts like the include of the header that declares the function, however the
-declaration came in.
+"""Permitted includes and calls: the arrows between rooms and between the folders of a room, and the files that may
+use a third-party library. A call counts as an include of the header that declares the function, even if the
+declaration was included indirectly.
 
 Usage: deps.py [ROOT]
 """

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a room's door declares is called by the product: what only tests call stands in a header named *_test.h, which
-no other folder of the product includes. A door is a header that another room may include (tests/lint/deps.py).
+"""Every function declared in a room's door is called by the product: functions that only tests call belong in a header
+named *_test.h, which the rest of the product never includes. A door is a header that another room may include
+(tests/lint/deps.py).
 
 Usage: doors.py [ROOT]
 """

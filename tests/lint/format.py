@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""C files are as clang-format 14 writes them with .clang-format. Generated tables that switch it off are not
-handed to it: it takes minutes over them and changes nothing.
+"""C files are formatted as by clang-format 14 with .clang-format. Generated tables that switch it off are
+skipped, because it would take minutes and change nothing.
 
 Usage: format.py [ROOT]
 """

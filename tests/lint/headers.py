@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every header of the rooms compiles alone, and guards itself under its own name.
+"""Every header of the rooms compiles on its own, and has an include guard named after it.
 
 Usage: headers.py [ROOT]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nothing in the repository names the machine it was written on: absolute paths are those of any Linux or of
+"""Nothing in the repository names the machine it was written on: absolute paths exist on any Linux or belong to
 millrace itself, and links lead to public hosts.
 
 Usage: names.py [ROOT]

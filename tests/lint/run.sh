@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All lints over the repository, then the proof that each can fail. Exit status 1 when anything was found.
+# Runs all lints over the repository, then the test that each can fail. Exit status 1 if anything was found.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONDONTWRITEBYTECODE=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each lint finds what it is there for and lets sound files pass: made-up trees with one fault each."""
+"""Each lint finds its faults and accepts correct files: artificial trees with one fault each."""
 
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Functions of at most 61 lines, files of at most 800; prints the sizes of the whole.
+"""Functions of at most 61 lines, files of at most 800; prints the totals.
 
 Usage: sizes.py [ROOT]
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Commit subjects read `room: what changes`, in at most 60 characters: every commit since the one that
-brought this rule. A tree without history has none to check; a shallow clone has what it holds.
+"""Commit subjects read `room: what changes`, in at most 60 characters: checks every commit since the one
+that introduced this rule. A tree without history has none to check; a shallow clone is checked as far as it goes.
 
 Usage: subjects.py [ROOT]
 """

@@ -1,4 +1,4 @@
-"""The files that the lints look at, and how they report: one line a finding, exit status 1 when there are any."""
+"""The files that the lints check, and the form of their reports: one line per finding, exit status 1 if there are any."""
 
 import pathlib
 import re

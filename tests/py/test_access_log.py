@@ -1,4 +1,4 @@
-"""What the access log says of requests, whatever their end."""
+"""The access log's lines about requests, however they end."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Known faults of other servers, by number: what must be true of ours. Cases about HTTP, limits and the
+"""Known faults of other servers, by number, and what must hold for millrace. Cases about HTTP, limits and the
 life of the process are in test_http_*.py (ELSEWHERE names them)."""
 
 import json

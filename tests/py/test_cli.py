@@ -1,4 +1,4 @@
-"""The command line as a newcomer meets it: words of other servers, help of each verb, what errors say."""
+"""The command line for newcomers: options of other servers, help of each verb, texts of errors."""
 
 import fcntl
 import os

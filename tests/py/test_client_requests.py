@@ -1,4 +1,4 @@
-"""Requests recorded from real clients: each to an endpoint of ours is answered as its client expects,
+"""Requests recorded from real clients: each one to an endpoint of millrace is answered as its client expects,
 or refused with the name of a field that is not served yet (LATER lists those)."""
 
 import json

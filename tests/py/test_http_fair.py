@@ -1,5 +1,5 @@
-"""Who is served when several keys want more than there is: caps, shares, priorities, deadlines, places in the queue,
-and whose cached prompts are shared. Orders and counts are looked at, not times."""
+"""Fairness between keys under overload: caps, shares, priorities, deadlines, places in the queue, and sharing of
+cached prompts. The tests check orders and counts, not times."""
 
 import contextlib
 import json

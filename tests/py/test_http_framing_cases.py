@@ -1,8 +1,8 @@
-"""Framing by the grammar of RFC 9112: what has one meaning is served, all else gets one answer and a close.
+"""Framing by the grammar of RFC 9112: unambiguous requests are served, all others get one answer and a close.
 
-Behind each refused request stands a second one, which must not be run, whatever the first was taken for:
-the connection carries exactly one answer, its bytes are as many as announced, and the access log does
-not know the second's path. All cases are sent in one piece, and byte by byte."""
+Each refused request is followed by a second one, which must not run, however the first is interpreted:
+the connection carries exactly one answer with as many bytes as announced, and the access log does
+not contain the second's path. All cases are sent in one piece, and byte by byte."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What keys and routes may: limits at their very edges, reload by SIGHUP, deadlines, the best of several choices."""
+"""Permissions of keys and routes: limits at their exact edges, reload by SIGHUP, deadlines, best of several choices."""
 
 import signal
 

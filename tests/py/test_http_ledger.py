@@ -1,5 +1,5 @@
-"""Memory that clients make the server keep: whatever they send, do not read or never finish, its sum is bounded, the
-server stays up, what is refused gets a well-formed answer, and all comes back when they leave."""
+"""Memory that clients make the server keep: whatever they send, do not read or never finish, the total is bounded, the
+server stays up, refused requests get a well-formed answer, and all memory is given back when they leave."""
 
 import contextlib
 import json

@@ -1,6 +1,6 @@
-"""Web pages and a server on this machine: which names it goes by, and which pages a browser lets use it.
+"""Web pages and a local server: the Host names it answers to, and the pages that a browser lets use it.
 
-Without a key the loopback address is all the protection there is, and browsers reach it from every page."""
+Without a key the loopback address is the only protection, and browsers can reach it from every page."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""Output goes on behind the prompt, so its first space stays, also with vocabularies whose tokenizer puts a space in
-front of every text (Llama 2, Phi 3)."""
+"""Output continues the prompt, so its first space stays, even with vocabularies that put a space before every
+text (Llama 2, Phi 3)."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 """Preparation (parsing, rendering, tokenising) takes turns by key, never runs on a loop, and counts in the limits.
-While a rendering goes on for seconds, others are answered: order is looked at, not time."""
+While one rendering takes seconds, other requests are answered; the tests check order, not time."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`inspect`: every file that can be read is described, and all that is missing is named.
+"""`inspect`: every file that can be read is described, and everything missing is named.
 
 Numbers are compared with those that the package gguf reads from the same file.
 """

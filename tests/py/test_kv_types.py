@@ -1,9 +1,9 @@
-"""What each KV type costs a model against f16, printed; and that no schedule changes a bit of any type.
+"""The loss of quality of each KV type against f16, printed; and that no schedule changes a bit of any type.
 
-Measured twice: with 16-bit activations, where nothing but the type makes a difference, and as served (int8
-activations turn differences of the last bit into a KL of about 0.0007 of their own: f32 against f16 shows it).
-MILLRACE_LONG=1 (tests/run long) measures all types on 1,000 positions of every golden text, else those that matter
-most on 400 of one.
+Measured twice: with 16-bit activations, where only the type makes a difference, and as served (int8
+activations turn differences in the last bit into a KL of about 0.0007, as f32 against f16 shows).
+MILLRACE_LONG=1 (tests/run long) measures all types on 1,000 positions of every golden text; otherwise the most
+important ones on 400 positions of one text.
 """
 import functools
 import os

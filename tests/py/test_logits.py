@@ -1,4 +1,4 @@
-"""Logits of the CPU engine against the float32 oracle, and that company never changes a bit."""
+"""Logits of the CPU engine against the float32 oracle, and that the rest of the batch never changes a bit."""
 import functools
 import os
 import subprocess

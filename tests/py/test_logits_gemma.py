@@ -1,7 +1,7 @@
 """Gemma 3: logits of the CPU engine against the float32 oracle, windows and all.
 
-MILLRACE_LONG=1 (tests/run long) compares 1,000 positions of every golden text, else the positions around the
-window's first edge and far behind it in one text.
+MILLRACE_LONG=1 (tests/run long) compares 1,000 positions of every golden text; otherwise the positions around the
+window's first edge and far beyond it in one text.
 """
 import functools
 import os

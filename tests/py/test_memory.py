@@ -1,5 +1,5 @@
 """KV memory over HTTP with SmolLM2: prefix cache, swap, recomputation, contexts beyond the arena, isolation.
-Whatever happens to its blocks, a request gets the text and log-probabilities that it gets alone.
+Whatever happens to its blocks, a request gets the same text and log-probabilities as it does alone.
 
 Cases of other servers, by number: G020, G021, G035, G037, G038, G040, G041, G155."""
 

@@ -1,5 +1,5 @@
-"""Model files whose metadata names no usable pre-tokenizer (cases R05, R06) or chat template (R03): what the start
-says, what helps."""
+"""Model files whose metadata names no usable pre-tokenizer (cases R05, R06) or chat template (R03): messages at the
+start, and the options that help."""
 
 import subprocess
 

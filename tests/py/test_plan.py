@@ -1,4 +1,4 @@
-"""`millrace plan` against what a server really allocates, and the verbs' own manners."""
+"""`millrace plan` against a server's real allocations, and the behaviour of the verbs."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Prompts that outlive the process (prefix.disk.path) and named prefixes, over HTTP with SmolLM2-135M.
 
-What must never change is the answer: text and log-probabilities are those of a server without a disk, bit by bit."""
+The answer must never change: text and log-probabilities equal those of a server without a disk, bit for bit."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""deploy/quickstart, offline, with stand-ins for apt, sudo, cmake and fetch-model that note how they were called. The
-real thing on a fresh machine is tests/fresh-machine."""
+"""deploy/quickstart, offline, with stand-ins for apt, sudo, cmake and fetch-model that record their calls. For a
+run on a really fresh machine see tests/fresh-machine."""
 
 import os
 import pathlib

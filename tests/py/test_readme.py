@@ -1,4 +1,4 @@
-"""README.md against what it describes."""
+"""README.md against the product."""
 
 import json
 import pathlib

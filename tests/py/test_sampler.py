@@ -1,4 +1,4 @@
-"""The sampler against numpy: what the filters keep, how often it is drawn, log-probabilities.
+"""The sampler against numpy: tokens kept by the filters, frequencies of draws, log-probabilities.
 
 numpy works in float64 by full sorts; the sampler in float32 by partial selection.
 """

@@ -1,6 +1,6 @@
-"""What a request gets does not depend on the schedule: the same tokens and the same bits of logits as
-alone, whatever the batch, the chunks, the prefix cache, preemption and the tiers do (the schedules are
-drawn from seeds by tests/tools/schedules.c, which compares). Each run must have done what it is there for."""
+"""A request's results do not depend on the schedule: the same tokens and the same bits of logits as
+alone, whatever the batch, the chunks, the prefix cache, preemption and the tiers do (tests/tools/schedules.c
+draws the schedules from seeds and compares). Each run must have exercised its features."""
 import os
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The openai Python client, in the generation that the environment has: what programs written with it rely on."""
+"""The openai Python client, in the generation that the environment has: features that programs rely on."""
 
 import asyncio
 import threading

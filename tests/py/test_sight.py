@@ -1,4 +1,4 @@
-"""What the server shows of itself: per-request timing, /v1/requests, /debug/kv, /debug/journal."""
+"""The server's own reports: per-request timing, /v1/requests, /debug/kv, /debug/journal."""
 
 import json
 import re

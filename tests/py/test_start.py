@@ -1,4 +1,4 @@
-"""What a start refuses or warns of, by the names of the options at fault; before the model is read where it can."""
+"""Refusals and warnings at start, with the names of the options at fault; before the model is read, if possible."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""What happens around the template: messages prepared as transformers does, continuing the last
-message, roles and content formats that the template doesn't know."""
+"""The handling of messages around the template: preparation as in transformers, continuing the last
+message, roles and content formats that the template does not know."""
 
 import copy
 import random

@@ -1,7 +1,7 @@
 """Small templates against jinja2: expressions, filters, tests, methods, statements, whitespace.
 
-Each must give the same text, or fail where jinja2 fails. UNSUPPORTED lists what we refuse by design
-though jinja2 renders it."""
+Each must give the same text, or fail where jinja2 fails. UNSUPPORTED lists snippets that millrace refuses by
+design although jinja2 renders them."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Key file, config file, template and environment are read by one set of rules: UTF-8 with an optional byte order mark,
-LF or CRLF, blanks around a secret dropped, anything else refused by name and line."""
+"""Key file, config file, template and environment follow one set of rules: UTF-8 with an optional byte order mark,
+LF or CRLF, blanks around a secret removed, anything else refused with name and line."""
 
 import os
 import signal

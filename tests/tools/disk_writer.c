@@ -1,11 +1,11 @@
 /* disk_writer FOLDER MAX_BYTES write SEED: puts and gets blocks of the disk prefix cache until it is
- * killed, and holds a spill file that it writes all the while. Prints a dot at the start and for each
- * answer; ends with status 1 when a get gives bytes that were never put.
+ * killed, and writes to a spill file all the time. Prints a dot at the start and for each
+ * answer; ends with status 1 when a get returns bytes that were never put.
  * disk_writer FOLDER MAX_BYTES read MODEL: tries every block that the writer may have put, and prints
- * "served N bad N bytes N", where served ones had the right bytes (else: status 1).
+ * "served N bad N bytes N", where all served blocks had the right bytes (otherwise: status 1).
  *
- * MODEL is a number that stands for a model's digest; the writer's is 0. A block's bytes follow from its
- * number alone, so that a reader knows what is right. */
+ * MODEL is a number that represents a model's digest; the writer's is 0. A block's bytes are a function of its
+ * number, so that a reader can check them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The HTTP front end and scheduler over the fake backend, with a real tokenizer: a server whose engine
- * has any speed and fails on demand, for the tests of what HTTP clients see.
+ * has any speed and fails on demand, for tests from the point of view of HTTP clients.
  *
  * fake_server MODEL.gguf [--step-ms N] [--fail-after STEPS] [--fail-count STEPS] [--kv-blocks N]
  *             [options of millrace serve]

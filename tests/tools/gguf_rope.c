@@ -1,4 +1,4 @@
-/* gguf_rope FILE: the rotation frequencies of the model, one a line, then the magnitude. */
+/* gguf_rope FILE: the rotation frequencies of the model, one per line, then the magnitude. */
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *   logits_dump MODEL IDS OUT [option=value ...] [keep=A-B,C-D] [chunks=A,B,C] [company=N] [rows=N]
  *
  * IDS: int32, OUT: float32 [n_kept][n_vocab], both in host order. keep: positions A..B and C..D whose logits
- * are wanted (default: all). chunks: the prompt is fed in pieces of
+ * are written (default: all). chunks: the prompt is fed in pieces of
  * these sizes, taken in turn (default: all at once; 1 = token by token). company: so many other
  * sequences of other tokens run in the same steps. rows: largest batch (default 512). The remaining
  * options are millrace's own (cpu.isa, cpu.threads, cpu.activations, kv.dtype, kv.block_tokens). */

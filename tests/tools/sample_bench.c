@@ -1,4 +1,4 @@
-/* sample_bench [N_VOCAB]: microseconds a row of each way to sample (best of 40 rounds), on rows that
+/* sample_bench [N_VOCAB]: microseconds per row of each way to sample (best of 40 rounds), on rows that
  * look like a language model's (a few high logits over a wide bell). */
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* sample_rows LOGITS N_VOCAB: samples rows of a file of raw f32 as told by lines on stdin and answers
+/* sample_rows LOGITS N_VOCAB: samples rows of a file of raw f32 as requested by lines on stdin, and answers
  * each with one line of JSON. A line holds key=value words:
  *   row temperature top_k top_p min_p presence frequency repetition seed choice n_top given n_prompt
  *   history=ID,ID  bias=ID:VALUE,ID:VALUE  ban=ID,ID

@@ -1,11 +1,11 @@
-/* Runs the same 64 requests through the scheduler and a real model, and prints what each got.
+/* Runs the same 64 requests through the scheduler and a real model, and prints the results of each.
  *
  *   sched_company MODEL alone
  *   sched_company MODEL together SEED
  *
- * alone: one after the other. together: random arrivals, random batch and chunk sizes from SEED. A line
- * a choice: request, choice, its tokens, a hash over the bits of all its logits. The two must not differ
- * in a byte (tests/py/test_company.py). */
+ * alone: one after the other. together: random arrivals, random batch and chunk sizes from SEED. One line
+ * per choice: request, choice, its tokens, a hash over the bits of all its logits. The two outputs must be
+ * equal (tests/py/test_company.py). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

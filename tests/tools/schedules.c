@@ -7,11 +7,11 @@
  * Schedules SEED to SEED + N - 1: other numbers of running sequences, rows and chunk sizes, cache on or
  * off, arenas that hold a part, sequences forced out every few turns, each way of preemption, no tier,
  * RAM, file or both with the tiers' own threads, copies that fail, requests that are cancelled. Frames
- * that are nobody's are filled with NaN after each turn, so that a read of one shows.
+ * without an owner are filled with NaN after each turn, so that reading one is detected.
  *
- * A line a schedule: what it was drawn as and what happened in it (tests/py/test_schedules.py wants it
- * to have happened), as name=value. Ends with status 1 after the first schedule that differs; the line
- * before names request, choice and token. */
+ * One line per schedule: its parameters and counts of what happened in it, as name=value
+ * (tests/py/test_schedules.py checks the counts). Ends with status 1 after the first schedule that differs; the
+ * line before names request, choice and token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

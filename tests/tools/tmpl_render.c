@@ -1,10 +1,10 @@
-/* Renders chat templates for the Python tests: one JSON job a line on stdin, one record each on
+/* Renders chat templates for the Python tests: one JSON job per line on stdin, one record each on
  * stdout: "ok BYTES RANGES\n", the text, "\n", then "START END\n" for every trusted range;
  * or "error STATUS BYTES\n", the error text, "\n".
  *
  * A job: template, messages, tools, kwargs, add_generation_prompt, continue_final_message, bos_token,
  * eos_token, now, verbatim; without template the last one is used again. With ignores_messages the text
- * is true or false: what template_ignores_messages says. */
+ * is true or false: the result of template_ignores_messages. */
 #include <stdio.h>
 #include <stdlib.h>
 

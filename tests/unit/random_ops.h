@@ -1,14 +1,14 @@
-/* What the tests of random operations share: how many, from which seed, what happened.
+/* Shared by the tests of random operations: number of operations, seed, trace.
  *
- * A run is a number of worlds of RANDOM_WORLD_OPS operations each, one a process; world i has the seed
+ * A run is a number of worlds of RANDOM_WORLD_OPS operations each, one per process; world i has the seed
  * MILLRACE_RANDOM_SEED + i. Every operation draws from its own (seed, number), so that a failure can be
- * looked at alone:
+ * examined by itself:
  *   MILLRACE_RANDOM_SEED=<seed> MILLRACE_RANDOM_OPS=1 MILLRACE_RANDOM_TRACE=<first op to print>
- *   MILLRACE_RANDOM_STOP=<op>   ends the world before that operation (what comes after is left out)
- *   MILLRACE_RANDOM_SKIP=<from>-<to>,...   leaves these operations out (tests/unit/shrink_random.py
- *                               finds the most that can be left out while it still fails)
- *   MILLRACE_RANDOM_FAULT=<number>   plants a fault (enum kvc_fault; behind its last, enum sched_fault),
- *                               to see how one shows
+ *   MILLRACE_RANDOM_STOP=<op>   ends the world before that operation
+ *   MILLRACE_RANDOM_SKIP=<from>-<to>,...   skips these operations (tests/unit/shrink_random.py
+ *                               finds the most that can be skipped while it still fails)
+ *   MILLRACE_RANDOM_FAULT=<number>   plants a fault (enum kvc_fault; after its last, enum sched_fault),
+ *                               to see how it is detected
  * MILLRACE_RANDOM_OPS sets the number of operations of the run. */
 #ifndef TESTS_UNIT_RANDOM_OPS_H
 #define TESTS_UNIT_RANDOM_OPS_H

@@ -1,4 +1,4 @@
-/* main of a unit test: runs one suite; failures go to stdout, and the exit status says whether there
+/* main of a unit test: runs one suite; prints failures to stdout, and sets the exit status if there
  * were any. */
 #ifndef TESTS_UNIT_RUN_SUITE_H
 #define TESTS_UNIT_RUN_SUITE_H

@@ -1,5 +1,5 @@
-"""Leaves out what a failing world of random operations does not need: PROGRAM SEED prints the shortest
-MILLRACE_RANDOM_SKIP found and the operations that are left, as traced by the program."""
+"""Shrinks a failing world of random operations: PROGRAM SEED prints the longest
+MILLRACE_RANDOM_SKIP found and the operations that remain, as traced by the program."""
 
 import os
 import re

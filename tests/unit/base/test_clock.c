@@ -1,4 +1,4 @@
-/* base/clock: real time moves forward, fake time moves only when told. */
+/* base/clock: real time moves forward, fake time moves only when set. */
 #include <check.h>
 
 #include "base/clock.h"

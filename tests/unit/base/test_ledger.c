@@ -1,4 +1,4 @@
-/* base/ledger: bounds of the whole, of kinds and of keys, and that all comes back. */
+/* base/ledger: bounds in total, per kind and per key, and that all memory is given back. */
 #include <check.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* base/log and base/check: one line a message, levels, JSON that parses; CHECK says where, calls the
- * dumps, and aborts. Each test reads what was written to stderr. */
+/* base/log and base/check: one line per message, levels, JSON that parses; CHECK prints the location, calls the
+ * dumps, and aborts. Each test reads the output on stderr. */
 #include <check.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* base/ring: records come out as they went in, whatever the wrap; both queues between threads (run
+/* base/ring: records come out unchanged wherever they wrap; both queues between threads (run
  * under TSan by the preset tsan). */
 #include <check.h>
 #include <string.h>

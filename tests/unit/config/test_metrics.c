@@ -1,5 +1,5 @@
-/* config/metrics.def: names and buckets are such as Prometheus takes, and vLLM's where they claim to
- * be. */
+/* config/metrics.def: Prometheus accepts the names and buckets, and those with a vllm prefix equal
+ * vLLM's. */
 #include <check.h>
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* config/settings: every row of settings.def is visited through every way in; precedence; what is
- * refused and what is suggested; config/millrace.conf is what the table says. */
+/* config/settings: every row of settings.def is set in every possible way; precedence; refusals and
+ * suggestions; config/millrace.conf agrees with the table. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Keys, values and attention of every level. Attention against softmax in double over what is stored:
+/* Keys, values and attention of every level. Attention against softmax in double over the stored values:
  * block sizes, head sizes, groups, windows, KV types, garbage in every slot that a row does not see; the
  * same bits row by row as in one tile, and with blocks in a staging buffer. Storing: equal bytes on all
  * levels, bounded errors, values that are not finite; the rotation. */

@@ -1,6 +1,6 @@
 /* The CPU backend on a small model made in memory: no allocation in a step, blocks copied whole, rows
- * that are not finite, steps without outputs, results independent of company, of what free slots hold and
- * of the tier that blocks lie in, for every KV type and with a window layer. */
+ * that are not finite, steps without outputs; results do not depend on the rest of the batch, on the content of
+ * free slots or on the tier of a block, for every KV type and with a window layer. */
 #include <check.h>
 #include <math.h>
 #include <signal.h>

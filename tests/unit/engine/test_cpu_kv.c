@@ -1,5 +1,5 @@
-/* The CPU's memory for KV blocks: aligned, zero, no two blocks overlap, and moves between all kinds of ends
- * bring exactly one block. */
+/* The CPU's memory for KV blocks: aligned, zeroed, no two blocks overlap, and moves between all kinds of ends
+ * copy exactly one block. */
 #include <check.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What engine/backend.h and kvpool/store.h promise, and what they forbid, on the fake: steps and copies in
- * order however late they run, two in flight, moves in no order, and KV bytes that nobody else can touch. */
+/* The guarantees and restrictions of engine/backend.h and kvpool/store.h, on the fake: steps and copies in order
+ * however late they run, two in flight, unordered moves, and KV bytes that only the device can access. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Every kernel of every level this machine has, against references in double made from the scalar
+/* Every kernel of every level that this machine has, against references in double made from the scalar
  * dequantiser: all weight types, odd shapes, 1 to 19 tokens, guard values around every output. */
 #include <check.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The worker pool: every item once, results visible, one stuck item holds up nothing else. */
+/* The worker pool: every item runs once, results are visible, one stuck item delays no other. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* engine/sample: what must hold to the bit. Distributions and filters against numpy: test_sampler.py. */
+/* engine/sample: properties that must hold to the bit. Distributions and filters against numpy: test_sampler.py. */
 #include <check.h>
 #include <float.h>
 #include <math.h>

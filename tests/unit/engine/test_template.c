@@ -1,4 +1,4 @@
-/* engine/text/template: what needs C to be shown. What templates render is compared with jinja2 in
+/* engine/template: properties that must be tested in C. Rendered text is compared with jinja2 in
  * tests/py/test_template_*.py. */
 #include <check.h>
 #include <stdio.h>

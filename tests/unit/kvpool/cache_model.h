@@ -1,12 +1,12 @@
 /* Random operations on the KV cache's books against a naive reference.
  *
- * "Memory" is an array of numbers, one for each token slot of every frame and tier slot. A step writes
+ * "Memory" is an array of numbers, one per token slot of every frame and tier slot. A step writes
  * into the slot of position p a tag, a hash of (root, group, tokens[0..p]), and every step reads all
  * positions that its rows can see through the tables and compares: a wrong block, an early reuse, a
  * missed copy or a stale hit reads another tag. Copies between frames and slots run in two halves at
  * random times; free frames and slots are poisoned. After each operation all invariants are audited.
  *
- * The length of every hit is compared with a search over all blocks by tag, which knows no keys. */
+ * The length of every hit is compared with a search over all blocks by tag, which does not use keys. */
 #ifndef TESTS_UNIT_KVPOOL_CACHE_MODEL_H
 #define TESTS_UNIT_KVPOOL_CACHE_MODEL_H
 

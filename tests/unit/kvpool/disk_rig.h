@@ -1,4 +1,4 @@
-/* What the tests of the disk prefix cache share: a scratch folder, blocks whose bytes follow from
+/* Shared by the tests of the disk prefix cache: a scratch folder, blocks with bytes derived from
  * their number, and the cache over them. */
 #ifndef TESTS_UNIT_KVPOOL_DISK_RIG_H
 #define TESTS_UNIT_KVPOOL_DISK_RIG_H

@@ -1,5 +1,5 @@
-/* KV blocks in plain memory that tests may look into, behind kvpool/store.h: moves are memcpys that are over at
- * once, blocks have the sizes of the layout as it is when they are moved. */
+/* KV blocks in plain memory that tests may inspect, behind kvpool/store.h: moves are memcpys that end at
+ * once; blocks have the sizes given by the layout at the time of the move. */
 #ifndef TESTS_UNIT_KVPOOL_PLAIN_STORE_H
 #define TESTS_UNIT_KVPOOL_PLAIN_STORE_H
 

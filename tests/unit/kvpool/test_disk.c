@@ -1,5 +1,5 @@
-/* kvpool/disk: what was put comes back, also after a restart, and nothing else ever does; the cap,
- * the pins and the modes hold. Threads are run under TSan by the preset tsan. */
+/* kvpool/disk: blocks that were put are returned, also after a restart, and nothing else ever is; the limit of
+ * bytes, the pins and the file modes hold. Threads are run under TSan by the preset tsan. */
 #include <signal.h>
 #include <sys/resource.h>
 

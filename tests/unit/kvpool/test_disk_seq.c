@@ -1,5 +1,5 @@
-/* kvpool/disk_seq: sequences whose first blocks come from the disk hold what computing them would have
- * given, whatever fails, and windows need only what rows see. A block's bytes stand for the hash of the
+/* kvpool/disk_seq: sequences with first blocks from the disk hold the same content as computed ones,
+ * whatever fails, and windows need only the blocks that rows see. A block's bytes represent the hash of the
  * tokens up to its end. */
 #include "kvpool/cache_int.h"
 #include "kvpool/kvpool_test.h"

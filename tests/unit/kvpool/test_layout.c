@@ -1,4 +1,4 @@
-/* KV arithmetic: exact bytes a token, disjoint units that fill the block, refused shapes. */
+/* KV arithmetic: exact bytes per token, disjoint units that fill the block, refused shapes. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* kvpool/named: names keep their tokens across restarts, belong to their owner, and a file that is not
- * sound is left out. */
+/* kvpool/named: names keep their tokens across restarts and belong to their owner; a damaged file
+ * is ignored. */
 #include "base/thread.h"
 #include "tests/unit/kvpool/disk_rig.h"
 

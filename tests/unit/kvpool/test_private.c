@@ -1,5 +1,5 @@
-/* The disk prefix cache in a folder that others get at, and on a disk that refuses: nothing of theirs is
- * read or written through, and what is reported is what is there. Runs as root, like all of tests/run. */
+/* The disk prefix cache in a folder that other users can access, and on a disk that fails: none of their files
+ * is read or written through, and the reported figures are true. Runs as root, like all of tests/run. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/mount.h>

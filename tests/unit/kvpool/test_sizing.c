@@ -1,4 +1,4 @@
-/* How many blocks sequences need, and how many the arena and the tiers get. */
+/* The number of blocks that sequences need, and the numbers that the arena and the tiers get. */
 #include "kvpool/sizing.h"
 #include "kvpool/kvpool_test.h"
 

@@ -1,5 +1,5 @@
-/* kvpool/tier: bytes come back from every slot, every job is answered once, late and failed copies
- * touch nothing, the spill file has no name. Threads are run under TSan by the preset tsan. */
+/* kvpool/tier: bytes are restored from every slot, every job is answered once, late and failed copies
+ * change nothing, the spill file has no name. Threads are run under TSan by the preset tsan. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* For the tests of memory pressure and sharing: prompts with equal beginnings, runs to the end with all
- * consumers reading and all copies ending, every token checked against the lone reference. */
+/* For the tests of memory pressure and sharing: prompts with a common start, runs to the end where all
+ * consumers read and all copies end, every token checked against the reference run alone. */
 #ifndef TESTS_SCHEDULER_PRESSURE_H
 #define TESTS_SCHEDULER_PRESSURE_H
 

@@ -1,6 +1,6 @@
 /* The disk prefix cache and named prefixes in a world of random operations: prefixes are filled, get
- * a name, are pinned on the disk and let go; blocks are read, written, evicted and damaged; the scheduler
- * stops with all of that under way and another one goes on with the folder. */
+ * a name, are pinned on the disk and released; blocks are read, written, evicted and damaged; the scheduler
+ * stops in the middle of all that, and another one continues with the folder. */
 #ifndef TESTS_SCHEDULER_TAG_DISK_H
 #define TESTS_SCHEDULER_TAG_DISK_H
 

@@ -1,6 +1,6 @@
 /* The naive reference of the scheduler's random test: each choice of each request stepped alone, by the tag
- * of its own history. What overflow=sinks leaves of a history follows the rule as scheduler/request.h tells
- * it: the first block and the later half (rounded down) of the rest, computed anew from position 0 on. */
+ * of its own history. The part of a history that overflow=sinks keeps follows the rule in scheduler/request.h:
+ * the first block and the later half (rounded down) of the rest, computed again from position 0. */
 #ifndef TESTS_SCHEDULER_TAG_LONE_H
 #define TESTS_SCHEDULER_TAG_LONE_H
 

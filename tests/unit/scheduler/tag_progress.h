@@ -1,4 +1,4 @@
-/* Every admitted request of a random world goes on within a bounded number of steps of others; see
+/* Every admitted request of a random world makes progress within a bounded number of steps of others; see
  * tag_world.h. */
 #ifndef TESTS_SCHEDULER_TAG_PROGRESS_H
 #define TESTS_SCHEDULER_TAG_PROGRESS_H

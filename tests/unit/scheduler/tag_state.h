@@ -1,4 +1,4 @@
-/* A world of random operations: its state, what is counted, how it is made; see tag_world.h. */
+/* A world of random operations: its state, its counters, its construction; see tag_world.h. */
 #ifndef TESTS_SCHEDULER_TAG_STATE_H
 #define TESTS_SCHEDULER_TAG_STATE_H
 

@@ -1,6 +1,6 @@
 /* Random operations on a scheduler over tiny pools, for test_tag_random.c and the planted faults. Every
- * token, reason, prompt logprob and end is compared with the naive reference (tag_lone.h) as it arrives. What
- * other threads do comes at any time, also while a step is out (tag_meanwhile). */
+ * token, reason, prompt logprob and end is compared with the naive reference (tag_lone.h) as it arrives. Actions
+ * of other threads happen at any time, also while a step is in flight (tag_meanwhile). */
 #ifndef TESTS_SCHEDULER_TAG_WORLD_H
 #define TESTS_SCHEDULER_TAG_WORLD_H
 

@@ -1,4 +1,4 @@
-/* A table of tenants, and the shortest ways to fill and serve it. */
+/* A table of tenants, and shorthands to fill and serve it. */
 #ifndef TESTS_UNIT_SCHEDULER_TENANT_RIG_H
 #define TESTS_UNIT_SCHEDULER_TENANT_RIG_H
 

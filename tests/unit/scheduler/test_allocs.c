@@ -1,5 +1,5 @@
 /* The step path allocates nothing: a steady load with preemptions, swaps, hits and forks, watched by the
- * counting allocator. What is counted starts when the last request has been admitted. */
+ * counting allocator. Counting starts when the last request has been admitted. */
 #include "tests/unit/scheduler/pressure.h"
 #include "base/base_test.h"
 

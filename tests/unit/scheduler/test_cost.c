@@ -1,4 +1,4 @@
-/* The cost model learns the line it is shown, keeps it, and never gives nonsense. */
+/* The cost model learns the line that it is shown, keeps it, and never gives absurd values. */
 #include <stdlib.h>
 
 #include "tests/unit/run_suite.h"

@@ -1,5 +1,5 @@
-/* The disk prefix cache in the schedule: what was hit comes back after a restart with the right tags, bad
- * files cost a miss only, and a fetch ends well whatever happens meanwhile. */
+/* The disk prefix cache in the schedule: hits after a restart have the right tags, bad files only cause a
+ * miss, and a fetch ends properly whatever happens in the meantime. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>

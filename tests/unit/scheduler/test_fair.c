@@ -1,5 +1,5 @@
-/* A light key beside one that floods, and the order of service over the whole scheduler: on a fake clock
- * that each step moves by the cost of its rows, so that the times are exact on any machine. */
+/* A key with light load beside one that floods, and the order of service over the whole scheduler: on a fake
+ * clock that each step advances by the cost of its rows, so that the times are exact on any machine. */
 #include <stdio.h>
 
 #include "tests/unit/scheduler/rig.h"

@@ -1,4 +1,4 @@
-/* Planted faults: each must be seen, by the audit, by the fake's tags, or by an abort. */
+/* Planted faults: each must be detected by the audit, by the fake's tags, or by an abort. */
 #include <signal.h>
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* The step journal: the ring, its text and back, fingerprints, what the scheduler writes. */
+/* The step journal: the ring, its text form and back, fingerprints, the scheduler's entries. */
 #include "base/buf.h"
 #include "base/base_test.h"
 #include "tests/unit/scheduler/rig.h"

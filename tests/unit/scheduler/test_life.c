@@ -1,4 +1,4 @@
-/* How requests are let in, held, refused, cancelled and ended; what is left afterwards. */
+/* How requests are admitted, held, refused, cancelled and ended, and that nothing is left afterwards. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* What goes into a step: decode first, prefill oldest first, the budget, the cost model, paused rings.
+/* The content of a step: decode first, prefill oldest first, the budget, the cost model, paused rings.
  * Every test watches the batches that reach the backend. */
 #include "scheduler/plan.h"
 #include "scheduler/retire.h"

@@ -1,5 +1,5 @@
-/* What the prefix index gives and to whom: hits at every offset with and without windows, tenants and
- * salts, forced collisions, prompts that come at once, blocks that are wiped when they are free. */
+/* Hits in the prefix index and their visibility: hits at every offset with and without windows, tenants and
+ * salts, forced collisions, prompts that arrive together, blocks that are overwritten when they are free. */
 #include "tests/unit/scheduler/pressure.h"
 
 static struct rig g;

@@ -1,5 +1,5 @@
-/* More work than blocks: everybody comes to an end with his own tokens, by swap or by computing again,
- * whatever the tiers do; forks, windows and sequences longer than the arena; a storm of cancels. */
+/* More work than blocks: every request ends with its own tokens, by swap or by recomputation, whatever the
+ * tiers do; forks, windows and sequences longer than the arena; a storm of cancels. */
 #include "tests/unit/scheduler/pressure.h"
 
 static struct rig g;

@@ -1,7 +1,7 @@
-/* An admitted request goes on, whatever comes after it: streams, long prompts and several choices beside
+/* An admitted request makes progress, whatever comes after it: streams, long prompts and several choices beside
  * floods of requests with every option that takes room (promised memory, choices, priorities, deadlines,
  * weights, contexts that slide, prompts that are only filled or reported, the disk's, ones larger than the
- * arena), with one key and with two, with every tier. The count is of steps of others, not of time. */
+ * arena), with one key and with two, with every tier. Steps of others are counted, not time. */
 #include <ftw.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* The simulator: what it reads from journals and access logs, and that its runs are the scheduler's. */
+/* The simulator: reading journals and access logs, and that its runs equal the scheduler's. */
 #include <stdio.h>
 
 #include "base/buf.h"

@@ -1,4 +1,4 @@
-/* Questions to the engine thread: every one is answered once, and tells what is there. */
+/* Queries to the engine thread: each is answered once, with the true state. */
 #include <stdatomic.h>
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 /* Random operations on a scheduler over tiny pools against a naive reference that steps every choice
  * alone: submit, cancel, read or leave rings full, turn, end copies late, out of order, badly, fail steps
  * and reads, squeeze, clear the index, change limits; answers that go on beyond their context; prefixes
- * that are filled, named, pinned and let go, on a disk whose files are written, evicted and damaged. Much of
- * it also comes while a step is out. After every operation the scheduler and the cache are audited, free
- * frames and slots are poisoned, and no tag may be wrong. Now and then everything must come to its end
- * within a bound, or the scheduler stops with all under way and another one goes on. After every turn each
- * admitted request must have gone on within a bounded number of steps of others, the oldest at once; some
+ * that are filled, named, pinned and released, on a disk with files that are written, evicted and damaged. Much of
+ * it also happens while a step is in flight. After every operation the scheduler and the cache are audited, free
+ * frames and slots are poisoned, and no tag may be wrong. From time to time everything must end within a bound,
+ * or the scheduler stops with everything in progress and another one continues. After every turn each admitted
+ * request must have made progress within a bounded number of steps of others, the oldest at once; some
  * worlds are small and never empty, with many promised requests. */
 #include <ftw.h>
 

@@ -1,5 +1,5 @@
-/* Who is served next: order, ageing, fairness. The oracles are sorted lists and sums made here, not
- * the table's own counts. */
+/* The choice of the next request to serve: order, ageing, fairness. The oracles are sorted lists and sums made
+ * here, not the table's own counts. */
 #include "tests/unit/scheduler/tenant_rig.h"
 
 /* ---- order.h ---- */

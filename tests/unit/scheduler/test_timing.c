@@ -1,4 +1,4 @@
-/* Where a request's time went: the parts sum to the wall time, and each part is what it says. */
+/* The parts of a request's time: they sum to the wall time, and each part is what its name says. */
 #include "tests/unit/scheduler/rig.h"
 
 enum { STEP_NS = 1000, START_NS = 500000 };

@@ -1,4 +1,4 @@
-/* server/framing: what is passed on, what is refused and why, however the bytes arrive. */
+/* server/framing: accepted and refused input with the reasons, however the bytes arrive. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* server/held: scores are told with the text of their tokens. */
+/* server/held: scores are reported with the text of their tokens. */
 #include <check.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* server/turns and server/http/offload: who is prepared next, counted in turns, and that nobody waits for a
- * key whose turn takes long. */
+/* server/turns and server/http/offload: the choice of the next request to prepare, counted in turns, and that no
+ * key waits for another key's long turn. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
