@@ -77,6 +77,18 @@ def test_probes_are_debug_lines():
         assert "id=probe" not in server.log_text()
 
 
+def test_probes_of_a_server_that_is_not_ready_are_debug_lines_too():
+    with start_fake("--fail-after", "1") as server:
+        for _ in range(6):
+            server.chat()
+        wait_for(lambda: server.ask("GET", "/health").status == 503, "health turns")
+        for path in ("/ready", "/health"):
+            assert server.ask("GET", path, headers=[("X-Request-Id", "probe")]).status == 503
+        assert server.ask("GET", "/none", headers=[("X-Request-Id", "real")]).status == 404
+        line_of(server, "real")
+        assert "id=probe" not in server.log_text()
+
+
 def test_put_answers_carry_no_allow_header():
     with start_fake() as server:
         body = {"prompt": "one two three"}
