@@ -181,11 +181,14 @@ UNUSED = {
 
 @pytest.mark.parametrize("kind", UNUSED)
 def test_a_named_prefix_keeps_only_what_it_needs_of_its_request(kind):
-    with start_fake() as server:
+    with start_fake(environment=SMALL_QUARANTINE) as server:
         plain = {"messages": [{"role": "user", "content": "hi"}]}
         for i in range(30):
             reply = put(server, f"p{i}", {"messages": [UNUSED[kind]], "other": "y" * 100000})
             assert reply.status == 200, reply.body
+            if i == 4:
+                before = server.rss_kib()
+        assert server.rss_kib() - before < 25 * 900 // 2
         assert held(server, "names") < 30 * 2000
         turn = {"messages": [{"role": "user", "content": "go on"}], "max_tokens": 2, "temperature": 0}
         if kind == "part":
