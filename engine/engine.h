@@ -1,5 +1,5 @@
 /* The engine's door: opens a model file, reports its facts, makes the backend that runs it.
- * Thread: engine_open and engine_close on the main thread; info, tokenizer and template are read-only
+ * Thread: engine_open on the loader thread, engine_close on the main thread; info, tokenizer and template are read-only
  * after open and may be used by any thread; the backend belongs to the engine thread. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
