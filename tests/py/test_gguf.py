@@ -280,7 +280,7 @@ def test_a_tensor_named_twice_is_refused(path):
     ("llama.rope.scaling.type", STRING, "Linear", ["scaling kind 'Linear'"]),
     ("llama.rope.scaling.type", U32, 1, ["not a string"]),
     ("llama.rope.scaling.type", STRING, "linear", ["rope.scaling.factor is missing"]),
-    ("llama.rope.scaling.factor", F32, 2.0, ["not its kind"]),
+    ("llama.rope.scaling.factor", F32, 2.0, ["without its kind"]),
     ("llama.vocab_size", U32, 41, ["vocab_size is 41", "40 rows"]),
     ("llama.expert_count", U32, 8, ["mixture of experts"]),
     ("llama.attention.sliding_window", U32, 64, ["sliding-window"]),
