@@ -69,8 +69,17 @@ def start_limited(n_bytes, *options):
             group.rmdir()
 
 
-def test_700_unfinished_bodies_of_a_mebibyte_in_512_mib():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+@pytest.fixture
+def descriptors_for_700():
+    """Servers of later tests inherit the limit, so it goes back; the hard one could not be raised again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 1000:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_700_unfinished_bodies_of_a_mebibyte_in_512_mib(descriptors_for_700):
     body = b'{"prompt":"' + b"a" * MIB
     with start_limited(512 * MIB) as server:
         conns = []
