@@ -6,6 +6,11 @@
 #include "base/mem.h"
 #include "engine/grammar/nfa.h"
 
+enum {
+    GATHER_COST = 8, /* steps that a transition of the set being made stands for: it takes memory */
+    WALK_MAX_WORK = 16 * AUTOMATON_MAX_WORK /* looks at states or calls, each cheaper than a step */
+};
+
 struct set_slot {
     uint32_t hash, state; /* state 0: empty */
 };
@@ -198,13 +203,21 @@ static void add_member(struct build *b, uint32_t state)
 
 /* ---- transitions ---- */
 
+/* One set can be enough for too much: asked for before it is collected. */
+static bool too_long(struct build *b, uint64_t n_more)
+{
+    if (b->n_steps + n_more > AUTOMATON_MAX_WORK)
+        fail(b, "steps of building", AUTOMATON_MAX_WORK);
+    return b->status != OK;
+}
+
 /* The members' targets for each class: pairs in target_class and target, unordered. */
 static void gather(struct build *b, uint32_t s)
 {
     const struct automaton *a = b->a;
-    uint32_t n = 0;
     b->n_target = 0;
-    for (uint32_t i = 0; i < b->set_n[s]; i++) {
+    for (uint32_t i = 0; i < b->set_n[s] && !too_long(b, GATHER_COST * (uint64_t)b->n_target);
+         i++) {
         uint32_t member = b->pool[b->set_at[s] + i];
         for (uint32_t k = b->nfa->edge0[member]; k; k = b->nfa->edge[k].next) {
             const struct nfa_edge *edge = &b->nfa->edge[k];
@@ -219,11 +232,10 @@ static void gather(struct build *b, uint32_t s)
                 }
                 b->target_class[b->n_target] = c;
                 b->target[b->n_target++] = edge->to;
-                n++;
             }
         }
     }
-    b->n_steps += n;
+    b->n_steps += b->n_target;
 }
 
 static void add_transitions(struct build *b, uint32_t s, uint32_t end)
@@ -282,6 +294,8 @@ static void add_calls(struct build *b, uint32_t s, uint32_t end)
         }
     }
     uint32_t n_pairs = b->n_target;
+    if (too_long(b, (uint64_t)n_pairs * n_pairs))
+        return;
     b->n_steps += (uint64_t)n_pairs * n_pairs;
     for (uint32_t i = 0; i < n_pairs && !b->status; i++) {
         uint32_t rule = b->target_class[i];
@@ -317,30 +331,32 @@ static void build_rule(struct build *b, uint32_t rule)
         add_transitions(b, s, end);
         a->call0[s] = b->n_calls;
         add_calls(b, s, end);
-        if (b->n_steps > AUTOMATON_MAX_WORK)
-            fail(b, "steps of building", AUTOMATON_MAX_WORK);
+        too_long(b, 0);
     }
 }
 
 /* ---- left recursion ---- */
 
-/* Rules that can match the empty text, found in rounds until no more are added. */
-static void find_nullable(const struct automaton *a, bool *nullable)
+/* Rules that can match the empty text, found in rounds until no more are added. False: too many steps. */
+static bool find_nullable(const struct automaton *a, bool *nullable)
 {
+    uint64_t n_steps = 0;
     bool *seen = mem_alloc(a->n_states);
     uint16_t *todo = mem_alloc(mem_mul(a->n_states, sizeof(*todo)));
-    for (bool changed = true; changed;) {
+    for (bool changed = true; changed && n_steps < WALK_MAX_WORK;) {
         changed = false;
-        for (uint32_t r = 0; r < a->n_rules; r++) {
+        memset(seen, 0, a->n_states); /* states belong to one rule */
+        n_steps += a->n_states / 16;
+        for (uint32_t r = a->n_rules; r-- > 0;) {
             uint32_t n = 0;
             if (nullable[r])
                 continue;
-            memset(seen, 0, a->n_states);
             todo[n++] = a->start[r];
             seen[a->start[r]] = true;
             for (uint32_t i = 0; i < n && !nullable[r]; i++) {
                 nullable[r] = (a->flags[todo[i]] & STATE_FINAL) != 0;
                 changed |= nullable[r];
+                n_steps += 1 + a->call0[todo[i] + 1] - a->call0[todo[i]];
                 for (uint32_t k = a->call0[todo[i]]; k < a->call0[todo[i] + 1]; k++) {
                     uint16_t back = a->call[k].back;
                     if (nullable[a->call[k].rule] && !seen[back]) {
@@ -353,6 +369,7 @@ static void find_nullable(const struct automaton *a, bool *nullable)
     }
     mem_free(seen);
     mem_free(todo);
+    return n_steps < WALK_MAX_WORK;
 }
 
 /* Checks whether a rule that r can call before it has read a byte leads back to r. A depth-first search with
@@ -439,12 +456,17 @@ static enum status check_recursion(const struct automaton *a, struct err *e)
 {
     bool *nullable = mem_zalloc(a->n_rules);
     struct firsts f = {.n = 0};
-    find_nullable(a, nullable);
-    find_firsts(a, nullable, &f);
-    bool circle = has_circle(a, &f);
+    bool found = find_nullable(a, nullable), circle = false;
+    if (found) {
+        find_firsts(a, nullable, &f);
+        circle = has_circle(a, &f);
+    }
     mem_free(nullable);
     mem_free(f.rule);
     mem_free(f.at);
+    if (!found)
+        return err_set(e, ERR_TOO_LARGE,
+                       "the grammar is too large: its empty rules take too long to find");
     if (circle)
         return err_set(e, ERR_INVALID,
                        "the grammar is left-recursive: a rule leads back to itself before it has "
@@ -479,8 +501,8 @@ static bool find_living(const struct automaton *a, bool *lives)
                 continue;
             lives[s] = changed = true;
         }
-        n_steps += (uint64_t)a->n_states * a->n_classes;
-        if (n_steps > 16ull * AUTOMATON_MAX_WORK)
+        n_steps += (uint64_t)a->n_states * a->n_classes + a->call0[a->n_states];
+        if (n_steps > WALK_MAX_WORK)
             return false;
     }
     return true;
@@ -548,17 +570,19 @@ static void build_all(struct build *b)
     mem_free(b->target_class);
 }
 
-enum status automaton_build(const struct exprs *x, struct automaton *out, struct err *e)
+enum status automaton_build(const struct exprs *x, uint64_t *n_steps, struct automaton *out,
+                            struct err *e)
 {
     struct nfa nfa;
     *out = (struct automaton){.n_rules = x->n_rules};
     enum status st = nfa_build(x, &nfa, e);
     if (!st) {
-        struct build b = {.nfa = &nfa, .a = out, .e = e};
+        struct build b = {.nfa = &nfa, .a = out, .n_steps = *n_steps + nfa.n_edges, .e = e};
         out->start = mem_zalloc(mem_mul(x->n_rules, sizeof(uint16_t)));
         find_classes(&nfa, out);
         build_all(&b);
         st = b.status;
+        *n_steps = b.n_steps;
     }
     nfa_release(&nfa);
     if (!st)

@@ -40,7 +40,9 @@ struct automaton {
 };
 
 /* ERR_TOO_LARGE with the limit, ERR_INVALID for left recursion, or the error in x. */
-enum status automaton_build(const struct exprs *x, struct automaton *out, struct err *e);
+/* n_steps: of building so far, counted on; several may share AUTOMATON_MAX_WORK. */
+enum status automaton_build(const struct exprs *x, uint64_t *n_steps, struct automaton *out,
+                            struct err *e);
 void automaton_find_plain(struct automaton *a); /* plain.c; the last step of automaton_build */
 void automaton_release(struct automaton *a);
 uint64_t automaton_bytes(const struct automaton *a);

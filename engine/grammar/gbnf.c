@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { MAX_CLASS = 512, MAX_NESTING = 200 };
+enum { MAX_CLASS = 512, MAX_NESTING = 200, NAME_SLOTS = 2 * EXPR_MAX_RULES };
 
 struct named {
     struct str name;
@@ -20,6 +20,7 @@ struct parser {
     struct str s;
     size_t at;
     struct named *rule; /* owns */
+    uint16_t *slot; /* owns [NAME_SLOTS]: place in rule + 1 by the hash of its name, 0: empty */
     uint32_t n_rules, cap_rules, depth;
     bool failed;
     struct err *e;
@@ -43,6 +44,17 @@ static expr_id fail_at(struct parser *p, size_t at, const char *what)
 static expr_id fail(struct parser *p, const char *what)
 {
     return fail_at(p, p->at, what);
+}
+
+/* An error of the expressions, such as too many, ends parsing too. */
+static bool stopped(struct parser *p)
+{
+    if (!p->failed && p->x->error.status) {
+        *p->e = p->x->error;
+        p->failed = true;
+        p->at = p->s.len;
+    }
+    return p->failed;
 }
 
 static char peek(const struct parser *p)
@@ -91,17 +103,33 @@ static struct str take_name(struct parser *p)
     return (struct str){p->s.ptr + first, p->at - first};
 }
 
-static struct named *find_rule(struct parser *p, struct str name, size_t at)
+static uint16_t *find_slot(const struct parser *p, struct str name)
 {
-    for (uint32_t i = 0; i < p->n_rules; i++)
-        if (str_eq(p->rule[i].name, name))
-            return &p->rule[i];
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < name.len; i++)
+        hash = (hash ^ (uint8_t)name.ptr[i]) * 16777619u;
+    uint32_t at = hash % NAME_SLOTS;
+    while (p->slot[at] && !str_eq(p->rule[p->slot[at] - 1].name, name))
+        at = (at + 1) % NAME_SLOTS;
+    return &p->slot[at];
+}
+
+/* Its place in p->rule; 0 when there are too many, which fails. */
+static uint32_t find_rule(struct parser *p, struct str name, size_t at)
+{
+    uint16_t *slot = find_slot(p, name);
+    if (*slot)
+        return *slot - 1u;
+    uint32_t rule = exprs_add_rule(p->x);
+    if (stopped(p))
+        return 0;
     if (p->n_rules == p->cap_rules) {
         p->cap_rules = p->cap_rules ? 2 * p->cap_rules : 32;
         p->rule = mem_realloc(p->rule, mem_mul(p->cap_rules, sizeof(*p->rule)));
     }
-    p->rule[p->n_rules] = (struct named){.name = name, .rule = exprs_add_rule(p->x), .used_at = at};
-    return &p->rule[p->n_rules++];
+    p->rule[p->n_rules] = (struct named){.name = name, .rule = rule, .used_at = at};
+    *slot = (uint16_t)(p->n_rules + 1);
+    return p->n_rules++;
 }
 
 /* ---- characters ---- */
@@ -255,7 +283,8 @@ static expr_id take_element(struct parser *p)
     struct str name = take_name(p);
     if (name.len == 0)
         return fail(p, "neither a literal nor a class, group or rule");
-    return expr_rule(p->x, find_rule(p, name, at)->rule);
+    uint32_t i = find_rule(p, name, at);
+    return stopped(p) ? expr_never(p->x) : expr_rule(p->x, p->rule[i].rule);
 }
 
 /* A line end ends a rule's body, unless the next line continues it with |. */
@@ -275,7 +304,7 @@ static bool ends_sequence(struct parser *p, bool in_group)
 static expr_id take_sequence(struct parser *p, bool in_group)
 {
     struct expr_list list = {NULL, 0, 0};
-    while (!p->failed && !ends_sequence(p, in_group)) {
+    while (!stopped(p) && !ends_sequence(p, in_group)) {
         expr_id id = take_element(p);
         if (!p->failed)
             id = take_repetition(p, id);
@@ -319,7 +348,9 @@ static void take_rule(struct parser *p)
         fail(p, "a rule's name is missing");
         return;
     }
-    uint32_t i = (uint32_t)(find_rule(p, name, at) - p->rule);
+    uint32_t i = find_rule(p, name, at);
+    if (stopped(p))
+        return;
     skip(p, false);
     if (!take(p, "::=")) {
         fail(p, "::= is missing");
@@ -342,6 +373,7 @@ static void take_rule(struct parser *p)
 enum status gbnf_expr(struct exprs *x, struct str text, struct err *e)
 {
     struct parser p = {.x = x, .s = text, .e = e};
+    p.slot = mem_zalloc(NAME_SLOTS * sizeof(*p.slot));
     for (skip(&p, true); p.at < p.s.len && !p.failed; skip(&p, true))
         take_rule(&p);
     uint32_t root = 0;
@@ -356,7 +388,6 @@ enum status gbnf_expr(struct exprs *x, struct str text, struct err *e)
     if (!p.failed)
         exprs_set_rule(x, 0, expr_rule(x, root));
     mem_free(p.rule);
-    if (!p.failed && x->error.status)
-        *e = x->error;
-    return p.failed || x->error.status ? e->status : OK;
+    mem_free(p.slot);
+    return stopped(&p) ? e->status : OK;
 }

@@ -93,7 +93,8 @@ enum status grammar_new(struct exprs *x, const struct gram_vocab *vocab, struct 
                         struct err *e)
 {
     struct grammar *g = mem_zalloc(sizeof(*g));
-    enum status st = automaton_build(x, &g->a, e);
+    uint64_t n_steps = 0;
+    enum status st = automaton_build(x, &n_steps, &g->a, e);
     exprs_release(x);
     *out = NULL;
     if (st) {

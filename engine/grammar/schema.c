@@ -205,54 +205,11 @@ void schema_any_object(struct exprs *x)
 
 /* ---- references ---- */
 
-static const struct json *step_pointer(const struct json *at, struct str part)
-{
-    struct buf name = {0};
-    for (size_t i = 0; i < part.len; i++) {
-        bool escape = part.ptr[i] == '~' && i + 1 < part.len;
-        if (escape)
-            buf_add_char(&name, part.ptr[++i] == '1' ? '/' : '~');
-        else
-            buf_add_char(&name, part.ptr[i]);
-    }
-    const struct json *v = NULL;
-    if (json_is(at, JSON_OBJECT)) {
-        for (v = json_first(at); v && !str_eq(json_key(v), buf_str(&name)); v = json_next(v))
-            continue;
-    } else if (json_is(at, JSON_ARRAY)) {
-        size_t i = 0, wanted = 0;
-        for (size_t k = 0; k < name.len && wanted < 1 << 20; k++)
-            wanted = name.ptr[k] >= '0' && name.ptr[k] <= '9'
-                         ? wanted * 10 + (size_t)(name.ptr[k] - '0')
-                         : 1 << 20;
-        for (v = json_first(at); v && i < wanted; v = json_next(v))
-            i++;
-    }
-    buf_release(&name);
-    return v;
-}
-
-static const struct json *find_target(const struct json *root, struct str ref)
-{
-    const struct json *at = root;
-    if (ref.len == 0 || ref.ptr[0] != '#' || (ref.len > 1 && ref.ptr[1] != '/') ||
-        memchr(ref.ptr, '%', ref.len))
-        return NULL;
-    for (size_t i = 1; i < ref.len && at;) {
-        size_t end = ++i;
-        while (end < ref.len && ref.ptr[end] != '/')
-            end++;
-        at = step_pointer(at, (struct str){ref.ptr + i, end - i});
-        i = end;
-    }
-    return at;
-}
-
 static const struct json *target_of(struct schema *s, const struct json *node)
 {
     const struct json *ref = json_get(node, "$ref"), *target = NULL;
     if (json_is(ref, JSON_STRING))
-        target = find_target(s->root, json_string(ref));
+        target = schema_find(s->root, json_string(ref));
     if (!target)
         schema_fail(s, ERR_UNSUPPORTED, node, "$ref",
                     "is no pointer into this schema, such as #/$defs/name");
@@ -435,7 +392,7 @@ static uint32_t node_types(struct schema *s, const struct json *node)
     uint32_t bits = 0;
     if (!type)
         return TYPE_ANY;
-    if (!json_is(type, JSON_ARRAY))
+    if (!json_is(type, JSON_ARRAY) || json_count(type) > 7) /* types are unique */
         bits = type_bit(s, node, type);
     else
         for (const struct json *v = json_first(type); v; v = json_next(v))
@@ -567,6 +524,14 @@ static expr_id enumerated(struct schema *s, const struct conj *c, const struct j
 
 /* ---- anyOf and oneOf ---- */
 
+/* What is compared pair by pair is bounded as a whole. Once that failed, everything counts as apart. */
+static bool compared_enough(struct schema *s, const struct json *node)
+{
+    if (++s->n_compared > SCHEMA_MAX_COMPARED)
+        schema_fail(s, ERR_TOO_LARGE, node, NULL, "its branches take too long to compare");
+    return s->failed;
+}
+
 /* Known facts about a branch: a set of types, or the constant of a required member. */
 static const struct json *resolve(struct schema *s, const struct json *node)
 {
@@ -595,7 +560,7 @@ static const struct json *choices(const struct json *node, size_t *n)
     return constant ? constant : *n ? json_first(values) : NULL;
 }
 
-static bool values_apart(const struct json *a, const struct json *b)
+static bool values_apart(struct schema *s, const struct json *a, const struct json *b)
 {
     size_t n_a, n_b;
     const struct json *x = choices(a, &n_a);
@@ -604,18 +569,18 @@ static bool values_apart(const struct json *a, const struct json *b)
     for (size_t i = 0; i < n_a; i++, x = json_next(x)) {
         const struct json *y = choices(b, &n_b);
         for (size_t k = 0; k < n_b; k++, y = json_next(y))
-            if (same_value(x, y))
+            if (compared_enough(s, a) || same_value(x, y))
                 return false;
     }
     return true;
 }
 
-static bool requires(const struct json *node, struct str name)
+static bool requires(struct schema *s, const struct json *node, struct str name)
 {
     const struct json *list = json_get(node, "required");
     for (const struct json *v = json_is(list, JSON_ARRAY) ? json_first(list) : NULL; v;
          v = json_next(v))
-        if (json_is(v, JSON_STRING) && str_eq(json_string(v), name))
+        if (compared_enough(s, node) || (json_is(v, JSON_STRING) && str_eq(json_string(v), name)))
             return true;
     return false;
 }
@@ -627,13 +592,13 @@ static bool objects_apart(struct schema *s, const struct json *a, const struct j
          v = json_next(v)) {
         struct str name = json_key(v);
         const struct json *w = json_is(other, JSON_OBJECT) ? json_first(other) : NULL;
-        while (w && !str_eq(json_key(w), name))
+        while (w && !compared_enough(s, a) && !str_eq(json_key(w), name))
             w = json_next(w);
-        if (!w || !requires(a, name) || !requires(b, name))
+        if (!w || !requires(s, a, name) || !requires(s, b, name))
             continue;
         const struct json *x = resolve(s, v), *y = resolve(s, w);
         if (json_is(x, JSON_OBJECT) && json_is(y, JSON_OBJECT) &&
-            (values_apart(x, y) || !(node_types(s, x) & node_types(s, y))))
+            (values_apart(s, x, y) || !(node_types(s, x) & node_types(s, y))))
             return true;
     }
     return false;
@@ -648,7 +613,8 @@ static bool are_apart(struct schema *s, const struct json *a, const struct json 
         return true;
     if (!json_is(a, JSON_OBJECT) || !json_is(b, JSON_OBJECT))
         return false;
-    return !(node_types(s, a) & node_types(s, b)) || values_apart(a, b) || objects_apart(s, a, b);
+    return !(node_types(s, a) & node_types(s, b)) || values_apart(s, a, b) ||
+           objects_apart(s, a, b);
 }
 
 static bool check_one_of(struct schema *s, const struct json *node, const struct json *list)
@@ -657,6 +623,8 @@ static bool check_one_of(struct schema *s, const struct json *node, const struct
     for (const struct json *a = json_first(list); a && !s->failed; a = json_next(a), i++) {
         size_t k = i + 1;
         for (const struct json *b = json_next(a); b; b = json_next(b), k++) {
+            if (compared_enough(s, node))
+                return false;
             if (are_apart(s, a, b))
                 continue;
             schema_fail(
@@ -773,6 +741,7 @@ static enum status end_schema(struct schema *s)
 enum status schema_expr(struct exprs *x, const struct json *schema, struct err *e)
 {
     struct schema s = {.x = x, .root = schema, .e = e};
+    schema_check_sizes(&s, schema);
     exprs_set_rule(x, 0, schema_value(&s, schema));
     return end_schema(&s);
 }
@@ -783,6 +752,7 @@ enum status schema_add_object(struct exprs *x, const struct json *schema, expr_i
     struct schema s = {.x = x, .root = schema, .e = e};
     struct json_doc *doc = NULL;
     const struct json *type = json_get(schema, "type");
+    schema_check_sizes(&s, schema);
     if (json_is(type, JSON_STRING) && str_eq_c(json_string(type), "object")) {
         *out = schema_value(&s, schema);
     } else {

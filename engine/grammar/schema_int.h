@@ -6,7 +6,13 @@
 #include "base/json.h"
 #include "engine/grammar/expr.h"
 
-enum { CONJ_MAX = 24, SCHEMA_MAX_DEPTH = 64, SCHEMA_MAX_VISITS = 1 << 16 };
+enum {
+    CONJ_MAX = 24,
+    SCHEMA_MAX_DEPTH = 64,
+    SCHEMA_MAX_VISITS = 1 << 16,
+    SCHEMA_MAX_MEMBERS = 1 << 12, /* of one object in it: members are looked up one by one */
+    SCHEMA_MAX_COMPARED = 1 << 20 /* members and values, to see what excludes what */
+};
 
 enum type_bit {
     TYPE_NULL = 1,
@@ -36,7 +42,8 @@ struct schema {
     const struct json *root;
     struct ref_rule *ref; /* owns */
     uint32_t n_refs, cap_refs;
-    uint32_t depth, n_visits;
+    uint32_t depth, n_visits, n_compared;
+    uint64_t n_steps; /* of automata for the patterns of names */
     uint32_t any_value; /* rule, 0: not made yet */
     uint32_t string; /* rule for any string, likewise */
     bool failed;
@@ -63,8 +70,13 @@ expr_id schema_literal(struct schema *s, const struct json *value); /* const, an
 struct str schema_text(struct schema *s, struct str text,
                        struct buf *out); /* quoted and escaped, in out */
 
+/* What a $ref points to, NULL for nothing or a form that is not supported. */
+const struct json *schema_find(const struct json *root, struct str ref);
+
 /* ---- per type ---- */
 expr_id schema_object(struct schema *s, const struct conj *c);
+/* Fails where an object has too many members to look each up by reading them all. */
+void schema_check_sizes(struct schema *s, const struct json *node);
 expr_id schema_array(struct schema *s, const struct conj *c);
 expr_id schema_string(struct schema *s, const struct conj *c);
 expr_id schema_number(struct schema *s, const struct conj *c, bool integer);

@@ -107,7 +107,7 @@ static bool matches_name(struct schema *s, const struct json *pattern, struct st
     bool matches = false;
     exprs_init(&x);
     exprs_set_rule(&x, 0, regex_expr(&x, json_key(pattern), REGEX_PLAIN, false, &e));
-    if (automaton_build(&x, &a, &e) == OK) {
+    if (automaton_build(&x, &s->n_steps, &a, &e) == OK) {
         uint16_t at = a.start[0]; /* a regular expression makes no calls */
         for (size_t i = 0; i < name.len && at; i++)
             at = automaton_next(&a, at, (uint8_t)name.ptr[i]);
@@ -409,4 +409,16 @@ expr_id schema_object(struct schema *s, const struct conj *c)
         id = o.n == 0 ? (o.others ? map_expr(s, &o) : expr_text(s->x, "{}")) : members_expr(s, &o);
     mem_free(o.member);
     return id;
+}
+
+/* Recursive: as deep as JSON is. */
+void schema_check_sizes(struct schema *s, const struct json *node)
+{
+    if (!json_is(node, JSON_OBJECT) && !json_is(node, JSON_ARRAY))
+        return;
+    if (json_is(node, JSON_OBJECT) && json_count(node) > SCHEMA_MAX_MEMBERS)
+        schema_fail(s, ERR_TOO_LARGE, node, NULL, "an object of over %d members",
+                    SCHEMA_MAX_MEMBERS);
+    for (const struct json *v = json_first(node); v && !s->failed; v = json_next(v))
+        schema_check_sizes(s, v);
 }

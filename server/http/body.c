@@ -45,12 +45,19 @@ static bool holds(const struct buf *body, const char *text)
 
 bool body_may_be_large(const struct exchange *ex)
 {
+    /* An escape may spell any of the others. */
+    static const char *const costly[] = {"\\u",     "prefix",          "tools",
+                                         "grammar", "guided_",         "json_schema",
+                                         "regex",   "response_format", "structured_outputs"};
     const struct buf *body = &ex->body;
     if (!body->len || body->len > LOOP_BODY_BYTES)
         return body->len > 0;
     if (strcmp(ex->route->label, "completions") == 0 && holds(body, "["))
         return true;
-    return holds(body, "prefix") || holds(body, "\\u");
+    for (size_t i = 0; i < sizeof(costly) / sizeof(costly[0]); i++)
+        if (holds(body, costly[i]))
+            return true;
+    return false;
 }
 
 void body_release(struct exchange *ex)
