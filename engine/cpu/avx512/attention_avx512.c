@@ -172,7 +172,7 @@ static void tile_step(const struct job *j, uint32_t v, uint32_t n, uint32_t key0
 {
     const size_t k_bytes = j->a->kv->k_bytes;
     float *acc = j->part.acc + (size_t)v * j->dim;
-    struct range seen[TILE_VECTORS];
+    struct range seen[TILE_VECTORS] = {{0, 0}}; /* gcc cannot see that n > 0 */
     scores[n](j->dim, j->q + (size_t)v * j->dim, unit, next, j->p);
     for (uint32_t i = 0; i < n; i++) {
         seen[i] = visible(j, v + i, key0);
