@@ -15,7 +15,7 @@
 enum {
     AUTOMATON_MAX_STATES = 65535,
     AUTOMATON_MAX_BYTES = 16 << 20, /* limit of the transition table, in bytes */
-    AUTOMATON_MAX_WORK = 30 << 20 /* steps of building: under a second */
+    AUTOMATON_MAX_WORK = 30 << 20 /* steps of building: seconds at worst, on a preparation thread */
 };
 
 struct automaton_call {
