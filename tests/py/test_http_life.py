@@ -311,7 +311,7 @@ def banner_of(server_argv, n_lines):
     lines = [process.stdout.readline().rstrip("\n") for _ in range(n_lines)]
     process.terminate()
     rest, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and not rest
+    assert process.returncode == 0 and not rest, log
     return lines, log
 
 
