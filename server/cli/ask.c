@@ -111,7 +111,7 @@ static const struct verb_option own_options[] = {
     {NULL, NULL, NULL},
 };
 
-static enum status read_target(struct verb_args *args, char **environ, struct target *t,
+static enum status read_target(struct verb_args *args, char **env, struct target *t,
                                const char **path, struct err *e)
 {
     struct settings set;
@@ -121,7 +121,7 @@ static enum status read_target(struct verb_args *args, char **environ, struct ta
     settings_init(&set);
     enum status st = verb_take(args, own_options, value, e);
     if (!st)
-        st = settings_load(&set, args->n, args->arg, environ, &help, e);
+        st = settings_load(&set, args->n, args->arg, env, &help, e);
     if (!st && url)
         st = read_url(url, t, e);
     else if (!st)
@@ -131,7 +131,7 @@ static enum status read_target(struct verb_args *args, char **environ, struct ta
     return st;
 }
 
-enum status ask_run(int argc, char **argv, char **environ, struct err *e)
+enum status ask_run(int argc, char **argv, char **env, struct err *e)
 {
     struct verb_args args;
     struct target t;
@@ -143,7 +143,7 @@ enum status ask_run(int argc, char **argv, char **environ, struct err *e)
                         "The options of `millrace serve` and the environment give host and port "
                         "too.");
     } else {
-        st = read_target(&args, environ, &t, &path, e);
+        st = read_target(&args, env, &t, &path, e);
         if (!st)
             st = ask(&t, path, e);
     }
