@@ -160,10 +160,17 @@ static void apply_mask(const uint32_t *mask, float *x, uint32_t n)
     }
 }
 
+static uint32_t first_penalised(const struct sample_job *job)
+{
+    uint32_t last = job->params->penalty_last_n;
+    return last && last < job->n_history ? job->n_history - last : 0;
+}
+
 static void apply_repetition(const struct sample_job *job, float *x, uint32_t n, uint32_t *seen)
 {
     float r = job->params->repetition_penalty;
-    for (uint32_t i = 0; i < job->n_history; i++) {
+    uint32_t first = first_penalised(job);
+    for (uint32_t i = first; i < job->n_history; i++) {
         uint32_t t = (uint32_t)job->history[i];
         if (t >= n || seen[t])
             continue;
@@ -172,7 +179,7 @@ static void apply_repetition(const struct sample_job *job, float *x, uint32_t n,
         if (x[t] > FLT_MAX)
             x[t] = FLT_MAX;
     }
-    for (uint32_t i = 0; i < job->n_history; i++)
+    for (uint32_t i = first; i < job->n_history; i++)
         if ((uint32_t)job->history[i] < n)
             seen[job->history[i]] = 0;
 }
@@ -180,10 +187,12 @@ static void apply_repetition(const struct sample_job *job, float *x, uint32_t n,
 static void apply_presence(const struct sample_job *job, float *x, uint32_t n, uint32_t *count)
 {
     const struct sampling_params *p = job->params;
-    for (uint32_t i = job->n_prompt; i < job->n_history; i++)
+    uint32_t first = first_penalised(job);
+    first = first > job->n_prompt ? first : job->n_prompt;
+    for (uint32_t i = first; i < job->n_history; i++)
         if ((uint32_t)job->history[i] < n)
             count[job->history[i]]++;
-    for (uint32_t i = job->n_prompt; i < job->n_history; i++) {
+    for (uint32_t i = first; i < job->n_history; i++) {
         uint32_t t = (uint32_t)job->history[i];
         if (t >= n || count[t] == 0)
             continue;
@@ -302,11 +311,150 @@ static double row_total(struct row *r, float inv_t, struct sample_scratch *s)
     return row_softmax(s->pass, r->x, r->n, s->block_max, r->max, inv_t);
 }
 
-static uint32_t filter_row(const struct sampling_params *p, struct row *r, float inv_t,
+/* ---- filters that look at all candidates ---- */
+
+/* The lowest logit that top_n_sigma keeps. */
+static float sigma_floor(const struct row *r, float n_sigma)
+{
+    double n = 0, sum = 0, squares = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (r->x[i] == -INFINITY)
+            continue;
+        n++;
+        sum += (double)r->x[i];
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        double d = (double)r->x[i] - sum / n;
+        squares += r->x[i] == -INFINITY ? 0 : d * d;
+    }
+    return (float)((double)r->max - (double)n_sigma * sqrt(squares / n));
+}
+
+static uint32_t keep_at_least(struct sample_scratch *s, uint32_t n, float floor)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->value[i] < floor)
+            continue;
+        s->id[kept] = s->id[i];
+        s->value[kept] = s->value[i];
+        s->p[kept++] = s->p[i];
+    }
+    return kept;
+}
+
+/* Candidates by how near -log p is to the entropy: the nearest has the highest value. */
+static uint32_t filter_typical(const struct row *r, struct sample_scratch *s, uint32_t n,
+                               float typical_p)
+{
+    double total = mass_of(s, n), entropy = 0, above;
+    double log_total = row_log(total);
+    for (uint32_t i = 0; i < n; i++)
+        if (s->p[i] > 0)
+            entropy += (double)s->p[i] / total * (log_total - row_log((double)s->p[i]));
+    for (uint32_t i = 0; i < n; i++)
+        s->value[i] =
+            s->p[i] > 0 ? -(float)fabs(log_total - row_log((double)s->p[i]) - entropy) : -FLT_MAX;
+    float boundary = select_boundary(s->value, s->p, n, (double)typical_p * total, &above);
+    n = keep_over(s, n, boundary, above, (double)typical_p * total, true);
+    for (uint32_t i = 0; i < n; i++)
+        s->value[i] = r->x[s->id[i]];
+    return n;
+}
+
+static float highest_p(const struct sample_scratch *s, uint32_t n)
+{
+    float max = 0;
+    for (uint32_t i = 0; i < n; i++)
+        max = s->p[i] > max ? s->p[i] : max;
+    return max;
+}
+
+static uint32_t filter_xtc(struct sample_scratch *s, uint32_t n, float threshold)
+{
+    float floor = (float)((double)threshold * mass_of(s, n)), least = INFINITY;
+    uint32_t kept = 0, stays = 0, n_top = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->p[i] < floor)
+            continue;
+        n_top++;
+        if (s->p[i] <= least) {
+            least = s->p[i];
+            stays = i;
+        }
+    }
+    if (n_top < 2)
+        return n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->p[i] >= floor && i != stays)
+            continue;
+        s->id[kept] = s->id[i];
+        s->p[kept++] = s->p[i];
+    }
+    return kept;
+}
+
+/* ---- the draw ---- */
+
+/* The high half of the first counter numbers the attempts. */
+static void random_words(const struct sample_job *job, uint32_t attempt, uint32_t word[4])
+{
+    philox4x32(job->params->seed, (uint64_t)attempt << 32 | job->choice,
+               job->n_history - job->n_prompt, word);
+}
+
+/* An attempt that no draw reaches. */
+static bool xtc_happens(const struct sample_job *job)
+{
+    enum { XTC_ATTEMPT = 1 << 30 };
+    uint32_t word[4];
+    if (!(job->params->xtc_probability > 0))
+        return false;
+    random_words(job, XTC_ATTEMPT, word);
+    return row_uniform(word) < (double)job->params->xtc_probability;
+}
+
+static bool is_typical(const struct sampling_params *p)
+{
+    return p->typical_p > 0 && p->typical_p < 1;
+}
+
+static bool limits_k(const struct sampling_params *p, uint32_t n)
+{
+    return p->top_k > 0 && (uint32_t)p->top_k < n;
+}
+
+/* The whole chain over a list of all candidates. */
+static uint32_t filter_all(const struct sample_job *job, const struct row *r, float inv_t,
                            struct sample_scratch *s)
 {
+    const struct sampling_params *p = job->params;
+    float floor = p->top_n_sigma > 0 ? sigma_floor(r, p->top_n_sigma) : -INFINITY;
+    uint32_t n = limits_k(p, r->n) ? gather_top_k(r, (uint32_t)p->top_k, inv_t, s)
+                                   : gather(r, floor, inv_t, s);
+    n = keep_at_least(s, n, floor);
+    if (is_typical(p))
+        n = filter_typical(r, s, n, p->typical_p);
+    if (p->top_p < 1)
+        n = filter_top_p(s, n, (double)p->top_p * mass_of(s, n));
+    if (p->min_p > 0)
+        n = filter_min_p(s, n, p->min_p * highest_p(s, n));
+    return xtc_happens(job) ? filter_xtc(s, n, p->xtc_threshold) : n;
+}
+
+static bool looks_at_all(const struct sampling_params *p)
+{
+    return p->top_n_sigma > 0 || is_typical(p) || p->xtc_probability > 0;
+}
+
+static uint32_t filter_row(const struct sample_job *job, struct row *r, float inv_t,
+                           struct sample_scratch *s)
+{
+    const struct sampling_params *p = job->params;
     uint32_t n;
-    if (p->top_k > 0 && (uint32_t)p->top_k < r->n) {
+    if (looks_at_all(p))
+        return filter_all(job, r, inv_t, s);
+    if (limits_k(p, r->n)) {
         n = gather_top_k(r, (uint32_t)p->top_k, inv_t, s);
         if (p->top_p < 1)
             n = filter_top_p(s, n, (double)p->top_p * mass_of(s, n));
@@ -318,15 +466,6 @@ static uint32_t filter_row(const struct sampling_params *p, struct row *r, float
         n = gather(r, r->max + ((float)row_log((double)p->min_p) - 0.01f) / inv_t, inv_t, s);
     }
     return p->min_p > 0 ? filter_min_p(s, n, p->min_p) : n;
-}
-
-/* ---- the draw ---- */
-
-/* The high half of the first counter numbers the attempts. */
-static void random_words(const struct sample_job *job, uint32_t attempt, uint32_t word[4])
-{
-    philox4x32(job->params->seed, (uint64_t)attempt << 32 | job->choice,
-               job->n_history - job->n_prompt, word);
 }
 
 static uint32_t draw_row(const struct sample_job *job, const struct row *r, float inv_t,
@@ -365,7 +504,7 @@ static uint32_t draw_candidate(const struct sample_job *job, const struct sample
 
 static bool filters(const struct sampling_params *p, uint32_t n)
 {
-    return (p->top_k > 0 && (uint32_t)p->top_k < n) || p->top_p < 1 || p->min_p > 0;
+    return limits_k(p, n) || p->top_p < 1 || p->min_p > 0 || looks_at_all(p);
 }
 
 static uint32_t draw(const struct sample_job *job, struct row *r, struct sample_scratch *s)
@@ -375,7 +514,7 @@ static uint32_t draw(const struct sample_job *job, struct row *r, struct sample_
         return row_find(r->x, r->n, s->block_max, r->max);
     float inv_t = 1 / p->temperature;
     if (filters(p, r->n))
-        return draw_candidate(job, s, filter_row(p, r, inv_t, s));
+        return draw_candidate(job, s, filter_row(job, r, inv_t, s));
     return draw_row(job, r, inv_t, s);
 }
 
@@ -401,7 +540,7 @@ uint32_t sample_kept(const struct sample_job *job, const float *logits, uint32_t
     if (changes_row(job) && !change_row(job, &r, s))
         return 0;
     float inv_t = 1 / params->temperature;
-    return filters(params, n_vocab) ? filter_row(params, &r, inv_t, s)
+    return filters(params, n_vocab) ? filter_row(job, &r, inv_t, s)
                                     : gather(&r, -INFINITY, inv_t, s);
 }
 

@@ -2,15 +2,23 @@
  *
  * Order of processors (documented, tested): raw log-probabilities are taken first (for logprobs:
  * of the raw model distribution); then logit_bias, bans (min_tokens), the grammar's mask, repetition penalty
- * (prompt and output), presence and frequency penalty (output only), temperature, top_k, top_p, min_p, draw.
+ * (prompt and output), presence and frequency penalty (output only), temperature, top_n_sigma, top_k, typical_p,
+ * top_p, min_p, XTC, draw.
  * temperature 0 (and anything below 1e-5) is greedy: highest logit, the lowest id on a tie.
  *   logit_bias          added; -100 and below ban
  *   repetition_penalty  x > 0 ? x / r : x * r, once for each token that occurs
  *   presence, frequency x - presence - frequency * count
+ *   penalty_last_n      the penalties see only so many tokens at the end of the history
+ *   top_n_sigma         logits at least the highest one minus n standard deviations of the finite logits (which
+ *                       the temperature does not change)
  *   top_k               the k highest logits, ties by ascending id
+ *   typical_p           of what is left, renormalised: the fewest tokens, those first whose -log p is nearest
+ *                       to the entropy, whose probabilities reach p
  *   top_p               of what is left, renormalised: the fewest tokens, highest first, whose
  *                       probabilities reach p (a token stays when those before it sum to less than p)
- *   min_p               probability at least min_p times the highest one
+ *   min_p               probability at least min_p times the highest one that is left
+ *   XTC                 with the probability xtc_probability: of the tokens whose share of what is left is at
+ *                       least xtc_threshold, all but the least likely go (the highest id of equal ones stays)
  * A row with nothing left to choose from gives no token: the result gives the reason, and the caller ends the
  * request. A banned token is never chosen.
  * The draw is a pure function of (logits, params, seed, choice, n_output): a counter-based RNG
@@ -44,6 +52,10 @@ struct sampling_params {
     float presence_penalty; /* -2..2; 0 = off */
     float frequency_penalty; /* -2..2; 0 = off */
     float repetition_penalty; /* > 0; 1 = off */
+    uint32_t penalty_last_n; /* 0 = all of the history */
+    float top_n_sigma; /* <= 0 = off */
+    float typical_p; /* (0, 1); else off */
+    float xtc_probability, xtc_threshold; /* probability <= 0 = off */
     uint64_t seed;
     const struct logit_bias *bias; /* borrows from the request; ascending tokens, unique */
     uint32_t n_bias;

@@ -23,7 +23,7 @@
 #define DEFAULT_BOOL(member, def) p->member = (def)[0] == 't';
 #define DEFAULT_INT(member, def) p->member = leading_digits(def);
 #define DEFAULT_CUT(member, def) p->member = leading_digits(def);
-#define DEFAULT_NUM(member, def) p->member = (double)leading_digits(def);
+#define DEFAULT_NUM(member, def) p->member = leading_number(def);
 #define DEFAULT_STR(member, def)
 #define DEFAULT_SEED(member, def)
 #define DEFAULT_JSON(member, def)
@@ -44,6 +44,17 @@ static int64_t leading_digits(const char *text)
     for (; *text >= '0' && *text <= '9'; text++)
         x = x * 10 + (*text - '0');
     return x;
+}
+
+static double leading_number(const char *text)
+{
+    double x = (double)leading_digits(text), scale = 1;
+    text += strspn(text, "0123456789");
+    if (*text++ != '.')
+        return x;
+    for (size_t n = strspn(text, "0123456789"); n; n--)
+        scale *= 10;
+    return x + (double)leading_digits(text) / scale;
 }
 
 void params_init(struct params *p)

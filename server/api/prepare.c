@@ -309,6 +309,20 @@ static enum status check_together(enum api api, const struct params *p, struct e
     return OK;
 }
 
+/* Where no model recommends anything. */
+static void fill_filters(const struct params *p, struct sampling_params *s)
+{
+    s->typical_p = (float)p->typical_p;
+    s->xtc_probability = (float)p->xtc_probability;
+    s->xtc_threshold = (float)p->xtc_threshold;
+    s->top_n_sigma = (float)p->top_n_sigma;
+    s->penalty_last_n = p->repeat_last_n > 0 ? (uint32_t)p->repeat_last_n : 0;
+    if (!p->given[FIELD_repeat_last_n] || p->repeat_last_n != 0)
+        return;
+    s->presence_penalty = s->frequency_penalty = 0;
+    s->repetition_penalty = 1;
+}
+
 /* The model's own recommendation stands where the request is silent. */
 static void fill_sampling(const struct service *service, enum api api, const struct params *p,
                           struct sampling_params *s)
@@ -336,6 +350,7 @@ static void fill_sampling(const struct service *service, enum api api, const str
     s->presence_penalty = (float)p->presence_penalty;
     s->frequency_penalty = (float)p->frequency_penalty;
     s->repetition_penalty = (float)p->repetition_penalty;
+    fill_filters(p, s);
     s->n_top = -1;
     if (api == API_CHAT && p->logprobs)
         s->n_top = (int32_t)p->top_logprobs;

@@ -71,13 +71,18 @@ static void set(struct order *o, const char *key, const char *value)
                   {"min_p", &o->p.min_p},
                   {"presence", &o->p.presence_penalty},
                   {"frequency", &o->p.frequency_penalty},
-                  {"repetition", &o->p.repetition_penalty}};
+                  {"repetition", &o->p.repetition_penalty},
+                  {"top_n_sigma", &o->p.top_n_sigma},
+                  {"typical_p", &o->p.typical_p},
+                  {"xtc_probability", &o->p.xtc_probability},
+                  {"xtc_threshold", &o->p.xtc_threshold}};
     struct {
         const char *key;
         void *p;
-    } ints[] = {{"top_k", &o->p.top_k},         {"n_top", &o->p.n_top},
-                {"draws", &o->draws},           {"given", &o->job.given},
-                {"n_prompt", &o->job.n_prompt}, {"choice", &o->job.choice}};
+    } ints[] = {
+        {"top_k", &o->p.top_k},          {"n_top", &o->p.n_top},         {"draws", &o->draws},
+        {"given", &o->job.given},        {"n_prompt", &o->job.n_prompt}, {"choice", &o->job.choice},
+        {"last_n", &o->p.penalty_last_n}};
     for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
         if (strcmp(key, floats[i].key) == 0) {
             *floats[i].f = strtof(value, NULL);
