@@ -198,7 +198,7 @@ static void refuse_stuck(struct sched *s)
     struct err e;
     if (!it)
         return;
-    err_set(&e, ERR_INTERNAL, "the request fits no empty pool");
+    err_set(&e, ERR_INTERNAL, "the request does not fit into an empty pool");
     req_end(s, (struct req *)it, &e);
 }
 

@@ -198,7 +198,7 @@ static void take_answer(struct sched *s, const struct kv_disk_done *done)
     }
     while (q && q->fetch.id != done->id)
         q = q->fetch_next;
-    CHECKF(q, "an answer of the disk for nobody");
+    CHECKF(q, "an answer of the disk that no request waits for");
     kv_fetch_done(&q->fetch, done);
 }
 

@@ -139,7 +139,7 @@ static enum status read_members(const struct json *v, const struct member *m, si
         if (negative)
             x = (uint32_t)(int32_t)negative;
         if (!fits || (m[i].size < 8 && x >> (8 * m[i].size)))
-            return err_set(e, ERR_FORMAT, "\"%s\" is no number of at most %u bytes", m[i].name,
+            return err_set(e, ERR_FORMAT, "\"%s\" is not a number of at most %u bytes", m[i].name,
                            m[i].size);
         memcpy((char *)to + m[i].offset, &x, m[i].size);
     }
@@ -154,11 +154,11 @@ static enum status read_config(const struct json *v, struct journal_config *c, s
         return st;
     if (!json_is(groups, JSON_ARRAY) || json_count(groups) != c->n_groups || c->n_groups < 1 ||
         c->n_groups > COUNT(c->group))
-        return err_set(e, ERR_FORMAT, "\"groups\" is no list of n_groups objects");
+        return err_set(e, ERR_FORMAT, "\"groups\" is not a list of n_groups objects");
     const struct json *one = json_first(groups);
     for (uint32_t i = 0; i < c->n_groups && st == OK; i++, one = json_next(one)) {
         if (!json_is(one, JSON_OBJECT))
-            return err_set(e, ERR_FORMAT, "a member of \"groups\" is no object");
+            return err_set(e, ERR_FORMAT, "a member of \"groups\" is not an object");
         st = read_members(one, group, COUNT(group), &c->group[i], e);
     }
     return st;
@@ -168,13 +168,13 @@ static enum status read_prints(const struct json *v, struct journal_record *r, s
 {
     const struct json *list = json_get(v, "print");
     if (!json_is(list, JSON_ARRAY) || json_count(list) > JOURNAL_PROMPT_PRINTS)
-        return err_set(e, ERR_FORMAT, "\"print\" is no list of at most %d numbers",
+        return err_set(e, ERR_FORMAT, "\"print\" is not a list of at most %d numbers",
                        JOURNAL_PROMPT_PRINTS);
     const struct json *one = json_first(list);
     for (uint32_t i = 0; one; i++, one = json_next(one)) {
         uint64_t x;
         if (!json_is(one, JSON_NUMBER) || !json_u64(one, &x) || x > UINT32_MAX)
-            return err_set(e, ERR_FORMAT, "a member of \"print\" is no number of 32 bits");
+            return err_set(e, ERR_FORMAT, "a member of \"print\" is not a 32-bit number");
         r->u.print[i] = (uint32_t)x;
     }
     return OK;

@@ -231,7 +231,7 @@ static bool drop_youngest_parked(struct sched *s)
 static void end_stuck(struct sched *s, struct seq *q)
 {
     struct err e;
-    err_set(&e, ERR_INTERNAL, "no KV block can be had for choice %u at position %u", q->choice,
+    err_set(&e, ERR_INTERNAL, "no KV block is available for choice %u at position %u", q->choice,
             q->n_kv);
     req_end(s, q->req, &e);
     running_compact(s);

@@ -190,7 +190,7 @@ static enum status check_tokens(const struct sched *s, const struct request *r, 
 static enum status check_request(const struct sched *s, const struct request *r, struct err *e)
 {
     if (r->n_prompt < 1)
-        return err_set_field(e, ERR_INVALID, "prompt", NULL, "the prompt has no token");
+        return err_set_field(e, ERR_INVALID, "prompt", NULL, "the prompt has no tokens");
     if (r->n_choices < 1 || r->n_choices > s->limits.max_running || r->n_choices > UINT16_MAX)
         return err_set_field(e, ERR_INVALID, "n", NULL, "n is %u, at most %u sequences run at once",
                              r->n_choices, s->limits.max_running);

@@ -76,7 +76,7 @@ static void note_failure(struct sched *s, const struct step *t, const struct err
     log_error("step %llu failed: %s", (unsigned long long)t->batch.step, e->text);
     if (++s->n_failed_steps < SCHED_BROKEN_AFTER)
         return;
-    log_error("%u steps in a row failed: no more requests are taken", s->n_failed_steps);
+    log_error("%u steps in a row failed: no more requests are accepted", s->n_failed_steps);
     atomic_store(&s->door.broken, true);
     disk_stop(s);
     req_end_all(s, e);

@@ -103,7 +103,7 @@ static enum status take_rate(struct tenant_gate *g, const struct tenant_ask *a, 
             *retry = seconds(ahead + needs - minute_ns);
             return err_set_field(e, ERR_QUEUE_FULL, NULL, "tokens_per_minute",
                                  "%llu prompt and output tokens are asked for, this key's limit of "
-                                 "%llu tokens a minute is used up for the moment",
+                                 "%llu tokens per minute is used up",
                                  (unsigned long long)n, (unsigned long long)limit);
         }
         next = from + add_ns;
@@ -140,13 +140,13 @@ static enum status check_bounds(const struct tenants *t, const struct tenant_gat
     if (g->max_queued_tokens && own_before && own_before + a->n_tokens > g->max_queued_tokens)
         return err_set_field(
             e, ERR_QUEUE_FULL, NULL, "key_queue_full",
-            "%llu prompt tokens of this key are waiting, %u more pass its limit of "
+            "%llu prompt tokens of this key are waiting, %u more exceed its limit of "
             "%llu",
             (unsigned long long)own_before, a->n_tokens, (unsigned long long)g->max_queued_tokens);
     *retry = retry_s(t->drain_ns, t->n_waiting);
     if (t->max_queued_tokens && all_before && all_before + a->n_tokens > t->max_queued_tokens)
         return err_set(
-            e, ERR_QUEUE_FULL, "%llu prompt tokens are waiting, %u more pass the limit of %llu",
+            e, ERR_QUEUE_FULL, "%llu prompt tokens are waiting, %u more exceed the limit of %llu",
             (unsigned long long)all_before, a->n_tokens, (unsigned long long)t->max_queued_tokens);
     return OK;
 }

@@ -57,9 +57,10 @@ static enum status place_tenants(struct auth *a, struct policy *p, struct err *e
     for (uint32_t i = 0; i < p->n_tenants; i++) {
         uint32_t slot = slot_of(a, p, &p->tenant[i], taken);
         if (slot == TENANT_MAX)
-            return err_set(e, ERR_BUSY,
-                           "no slot for key \"%s\": requests of %d keys from before still run",
-                           p->tenant[i].name, TENANT_MAX);
+            return err_set(
+                e, ERR_BUSY,
+                "no room for key \"%s\": requests of %d keys of earlier policies still run",
+                p->tenant[i].name, TENANT_MAX);
         taken[slot] = true;
         p->tenant[i].slot = slot;
     }

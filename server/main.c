@@ -22,7 +22,7 @@ extern char **environ;
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNSERVABLE = 2 };
 
 #define SERVE_WHAT "serves a GGUF model over an OpenAI-compatible HTTP API"
-#define INSPECT_WHAT "prints what a GGUF file holds, and what is missing or unsupported"
+#define INSPECT_WHAT "prints what a GGUF file contains, and what is missing or unsupported"
 
 static const struct verb_option no_options[] = {{NULL, NULL, NULL}};
 
@@ -179,7 +179,8 @@ static void print_usage(FILE *out)
         term_wrap(out, verbs[i].what, 6, 6, width);
     }
     fputs("  --version, --help\n\n", out);
-    term_wrap(out, "`millrace VERB --help` says more, `millrace serve --help` lists all options.",
+    term_wrap(out,
+              "`millrace VERB --help` explains a verb, `millrace serve --help` lists all options.",
               0, 0, width);
 }
 

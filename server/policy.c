@@ -218,7 +218,7 @@ static enum status place_key(struct policy *p, const char *key, const struct pol
     bool admin = t->word[POLICY_admin] != 0;
     uint32_t i = find_key(p, key), tenant = (uint32_t)(t - p->tenant);
     if (i < p->n_keys && p->tenant[p->key[i].tenant].line && p->key[i].tenant != tenant)
-        return err_set(e, ERR_INVALID, "the key stands on line %d with another name",
+        return err_set(e, ERR_INVALID, "the key is on line %d with another name",
                        p->tenant[p->key[i].tenant].line);
     if (i == POLICY_MAX_KEYS)
         return err_set(e, ERR_INVALID, "more than %d keys", POLICY_MAX_KEYS);
@@ -243,7 +243,7 @@ static enum status read_line(struct policy *p, char *line, int no, struct err *e
         return st;
     struct policy_tenant *t = add_tenant(p, w.name ? 'n' : 'k', w.name ? w.name : key);
     if (t->line && w.any)
-        return err_set(e, ERR_INVALID, "the words of this %s stand on line %d",
+        return err_set(e, ERR_INVALID, "the words of this %s are on line %d",
                        w.name ? "name" : "key", t->line);
     if (!t->line) {
         t->line = no;
@@ -295,7 +295,8 @@ static enum status read_route(struct policy *p, char *text, struct err *e)
     while (i < N_POLICY_ROUTES && (!name || strcmp(route_names[i], name) != 0))
         i++;
     if (i == N_POLICY_ROUTES)
-        return err_set(e, ERR_INVALID, "\"%.64s\" is no route, there are chat and completions",
+        return err_set(e, ERR_INVALID,
+                       "\"%.64s\" is not a route: the routes are chat and completions",
                        name ? name : "");
     if (memcmp(&p->route[i], &no_limits, sizeof(no_limits)) != 0)
         return err_set(e, ERR_INVALID, "%s is given twice", name);

@@ -156,9 +156,9 @@ static void reload(struct app *a)
     if (!status)
         status = server_reload(a->srv, &set, &e);
     if (status)
-        log_error("reload: %s: keys and limits stay as they were", e.text);
+        log_error("reload: %s: keys and limits are unchanged", e.text);
     else
-        log_info("reload: keys and limits are read again");
+        log_info("reload: keys and limits were read again");
     settings_release(&set);
 }
 

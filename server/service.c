@@ -26,7 +26,7 @@ static enum status find_model(struct service *v, struct err *e)
     struct buf path = {0}, id = {0};
     if (!*v->set->model)
         return err_set_field(e, ERR_INVALID, "model", NULL,
-                             "no model is given: millrace serve MODEL, or --model MODEL: a GGUF "
+                             "no model given: millrace serve MODEL, or --model MODEL: a GGUF "
                              "file, or a known name such as smollm2-135m");
     enum status status = model_path_find(v->set->model, &path, e);
     if (status) {

@@ -297,7 +297,8 @@ static enum status check(const struct sim *m, struct err *e)
         fine = k->n_frames >= 1 && k->n_frames <= MAX_BLOCKS && k->n_host <= MAX_BLOCKS &&
                k->n_file <= MAX_BLOCKS && k->block_bytes <= 1u << 30;
     }
-    return fine ? OK : err_set(e, ERR_INVALID, "limits or block counts of the load make no sense");
+    return fine ? OK
+                : err_set(e, ERR_INVALID, "the limits or block counts of the load are not valid");
 }
 
 static enum status start(struct sim *m, struct err *e)

@@ -32,7 +32,7 @@ static bool read_from(struct exchange *ex, uint64_t *from)
     }
     if (n > 0 && n <= 10)
         return true;
-    err_set_field(&e, ERR_INVALID, "from", NULL, "from is no whole number of at most 10 digits");
+    err_set_field(&e, ERR_INVALID, "from", NULL, "from is not a whole number of at most 10 digits");
     reply_err(ex, &e);
     return false;
 }

@@ -74,7 +74,7 @@ static enum status encode(struct exchange *ex, struct params *p, struct tokens *
 {
     if (p->messages && p->prompt)
         return err_set_field(e, ERR_INVALID, "messages", "invalid_value",
-                             "\"prompt\" and \"messages\" are both given, one is wanted");
+                             "\"prompt\" and \"messages\" are both given, but only one is allowed");
     p->add_generation_prompt = false;
     if (p->messages)
         return messages_encode(ex->service, p, out, e);

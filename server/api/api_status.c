@@ -33,7 +33,7 @@ static bool is_alive(const struct service *v, struct err *e)
     double age_s = heartbeat_age_s(&st);
     if (st.idle || age_s < HEARTBEAT_LIMIT_S)
         return true;
-    err_set(e, ERR_INTERNAL, "the engine thread has shown no life for %.0f s, the limit is %d s",
+    err_set(e, ERR_INTERNAL, "the engine thread has not responded for %.0f s, the limit is %d s",
             age_s, HEARTBEAT_LIMIT_S);
     return false;
 }

@@ -25,8 +25,8 @@ static enum status take(struct constraint *c, const char *field, enum grammar_ki
 {
     if (c->field)
         return err_set_field(e, ERR_INVALID, field, "invalid_value",
-                             "\"%s\" and \"%s\" both constrain the output: only one may", c->field,
-                             field);
+                             "\"%s\" and \"%s\" both constrain the output: only one may be set",
+                             c->field, field);
     *c = (struct constraint){field, kind, source};
     return OK;
 }

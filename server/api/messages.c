@@ -368,7 +368,7 @@ enum status messages_encode(const struct service *service, const struct params *
     if (!status && !service->tmpl)
         status = err_set_field(
             e, ERR_INVALID, NULL, "no_chat_template",
-            "the model has no chat template that can be used: use /v1/completions, or start the "
+            "the model has no usable chat template: use /v1/completions, or start the "
             "server with --chat-template FILE");
     else if (!status) {
         add_preface(service, p, &normal);

@@ -268,10 +268,11 @@ static enum status read_bias(const struct service *service, const struct json *v
         int shown = (int)(key.len < 32 ? key.len : 32);
         double bias = json_is(m, JSON_NUMBER) ? json_double(m) : NAN;
         if (!token_key(key, service->n_vocab, &r->bias[n].token))
-            return err_set_field(e, ERR_INVALID, "logit_bias", "invalid_token_id",
-                                 "\"logit_bias\" has the key \"%.*s\", which is no token id from 0 "
-                                 "to %u",
-                                 shown, key.ptr, service->n_vocab - 1);
+            return err_set_field(
+                e, ERR_INVALID, "logit_bias", "invalid_token_id",
+                "\"logit_bias\" has the key \"%.*s\", which is not a token id from 0 "
+                "to %u",
+                shown, key.ptr, service->n_vocab - 1);
         if (!(bias >= -100 && bias <= 100))
             return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
                                  "\"logit_bias\" of token %.*s must be a number from -100 to 100",
@@ -344,7 +345,7 @@ static void fill_sampling(const struct service *service, enum api api, const str
         s->min_p = info->sampling_min_p;
     if (!p->given[FIELD_top_k] && info->sampling_top_k > 0)
         s->top_k = info->sampling_top_k;
-    /* The sampler takes (0, 1]: the smallest share above 0 keeps the best token only. */
+    /* The sampler takes (0, 1]: the smallest share above 0 keeps the most likely token only. */
     if (!(s->top_p > 0))
         s->top_p = 1e-30f;
     s->presence_penalty = (float)p->presence_penalty;

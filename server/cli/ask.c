@@ -106,7 +106,8 @@ static enum status ask(const struct target *t, const char *path, struct err *e)
 }
 
 static const struct verb_option own_options[] = {
-    {"ready", NULL, "ask whether the model is loaded and requests are taken, not for life only"},
+    {"ready", NULL,
+     "check that the model is loaded and requests are accepted, not only that the server is alive"},
     {"url", "URL", "http://HOST:PORT of the server (default: the options host and port)"},
     {NULL, NULL, NULL},
 };

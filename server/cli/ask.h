@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-#define HEALTH_WHAT "asks a running server; exit code 0 when it is well"
+#define HEALTH_WHAT "checks a running server; exit code 0 when it is healthy"
 
 /* argv: options; --help prints them. OK when the server answers 200. */
 enum status ask_run(int argc, char **argv, char **environ, struct err *e);

@@ -75,7 +75,7 @@ static void print_kv(const struct service *v)
         printf("  spill   %" PRIu64 " blocks more, %s in %s: kv.spill.bytes\n", p.blocks[2],
                size_shown(p.bytes[2]).text, set->kv_spill_path);
     if (v->kv.disk)
-        printf("  disk    prompts that come again, up to %s in %s: prefix.disk.bytes\n",
+        printf("  disk    prompts that are repeated, up to %s in %s: prefix.disk.bytes\n",
                size_shown(set->prefix_disk_bytes).text, set->prefix_disk_path);
 }
 
@@ -89,17 +89,18 @@ static void print_text(const struct service *v, const char *version, const char 
            v->max_context);
     printf("  %-7s %s\n", v->info->device.name, v->info->device.text);
     print_kv(v);
-    printf("  limits  %lld running, %lld queued, %lld tokens a step, max_tokens %lld on chat when "
-           "not given\n",
-           (long long)set->sched_max_running, (long long)set->sched_max_queued,
-           (long long)set->sched_max_batch_tokens, (long long)set->limits_default_max_tokens);
+    printf(
+        "  limits  %lld running, %lld queued, %lld tokens per step, max_tokens %lld on chat when "
+        "not set\n",
+        (long long)set->sched_max_running, (long long)set->sched_max_queued,
+        (long long)set->sched_max_batch_tokens, (long long)set->limits_default_max_tokens);
     print_stop_tokens(v->tok);
     printf("  url     %s\n", url);
     printf("  try     curl -N %s/v1/%s %s-d '%s'\n", url, chat ? "chat/completions" : "completions",
            needs_key ? "-H \"Authorization: Bearer $MILLRACE_API_KEY\" " : "",
            chat ? FIRST_CHAT : FIRST_COMPLETION);
     if (!chat)
-        puts("          (the model has no chat template: completions only, or give one by "
+        puts("          (the model has no chat template: completions only, or set one with "
              "--chat-template)");
 }
 

@@ -84,7 +84,7 @@ static enum status read_args(struct plan *p, int argc, char **argv, char **envir
     if (!st && !p->help)
         st = apply_own(p, &own, e);
     if (!st && !p->help && !model && !*p->set.model)
-        st = err_set(e, ERR_INVALID, "no model is given: millrace plan PATH|NAME [options]");
+        st = err_set(e, ERR_INVALID, "no model given: millrace plan PATH|NAME [options]");
     if (!st && !p->help)
         st = model_path_find(model ? model : p->set.model, &p->path, e);
     verb_args_release(&args);
@@ -193,8 +193,8 @@ static void print_group(const struct plan *p, uint32_t g)
     printf("    %2u layers    %s of %u heads of %u: ", k->n_layers, what, k->n_kv_heads,
            k->head_dim);
     print_size("", (uint64_t)k->bytes_per_token);
-    print_size(" a token, ", user_bytes(p, g));
-    printf(" a user, %u blocks\n", p->kv.n_frames[g]);
+    print_size(" per token, ", user_bytes(p, g));
+    printf(" per user, %u blocks\n", p->kv.n_frames[g]);
 }
 
 /* Of the arena, what is the RAM tier. */
@@ -272,7 +272,7 @@ static void print_fit(const struct plan *p)
         printf(", or %u users of %u tokens\n", p->users, p->context_fits);
     }
     print_size("  clients      ", budget_bytes(&p->set, p->memory_bytes, p->total_bytes));
-    puts("   for bodies, prompts, answers and names beside it (server.memory)");
+    puts("   for bodies, prompts, answers and names (server.memory)");
     print_serve(p, enough);
 }
 
@@ -349,10 +349,11 @@ static enum status check_any_fits(const struct plan *p, struct err *e)
                        "nothing fits: weights, scratch and kv.bytes take %" PRIu64 " bytes of "
                        "%" PRIu64,
                        p->total_bytes, p->memory_bytes);
-    return err_set(e, ERR_NO_MEMORY,
-                   "nothing fits: not one user of %u tokens, not %u users of any length; weights "
-                   "and scratch alone take %" PRIu64 " bytes of %" PRIu64,
-                   p->context, p->users, fixed_bytes(p), p->memory_bytes);
+    return err_set(
+        e, ERR_NO_MEMORY,
+        "nothing fits: neither one user of %u tokens nor %u users of any length; weights "
+        "and scratch alone take %" PRIu64 " bytes of %" PRIu64,
+        p->context, p->users, fixed_bytes(p), p->memory_bytes);
 }
 
 enum status plan_run(int argc, char **argv, char **environ, struct err *e)
@@ -363,7 +364,7 @@ enum status plan_run(int argc, char **argv, char **environ, struct err *e)
     if (!st && p.help) {
         verb_print_help(
             "plan PATH|NAME [options]", PLAN_WHAT, own_options,
-            "Every option of `millrace serve` is taken too, for instance --kv.dtype q8.");
+            "Every option of `millrace serve` is accepted too, for instance --kv.dtype q8.");
     } else if (!st) {
         st = size_all(&p, e);
         if (!st && p.json)

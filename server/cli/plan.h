@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-#define PLAN_WHAT "says what memory so many users need, and how many fit"
+#define PLAN_WHAT "prints how much memory a number of users need, and how many fit"
 
 /* argv: the model first, then options; --help prints them. */
 enum status plan_run(int argc, char **argv, char **environ, struct err *e);

@@ -80,7 +80,7 @@ static void cut_unfinished_line(const char *path, struct buf *text)
         json_free(doc);
         return;
     }
-    log_warn("%s: the last line has no end: its %zu bytes are ignored", path, last.len);
+    log_warn("%s: the last line is cut off: its %zu bytes are ignored", path, last.len);
     text->len = at;
 }
 
@@ -221,11 +221,10 @@ static enum status read_cost(const char *text, struct sim_cost *cost, struct err
 }
 
 static const struct verb_option own_options[] = {
-    {"kv", "SIZE",
-     "memory for the KV arena in place of what was recorded (the same as --kv.bytes)"},
-    {"rate", "X", "requests come so many times as fast (default 1)"},
-    {"cost", "A,B,C", "ns of a step: A + B * rows + C * positions read (default: from the file)"},
-    {"once", NULL, "only as recorded: no runs with more or less memory"},
+    {"kv", "SIZE", "memory for the KV arena instead of the recorded size (same as --kv.bytes)"},
+    {"rate", "X", "factor by which requests arrive faster (default 1)"},
+    {"cost", "A,B,C", "ns per step: A + B * rows + C * positions read (default: from the file)"},
+    {"once", NULL, "replay only as recorded, without runs with more or less memory"},
     {"json", NULL, "print numbers as JSON"},
     {NULL, NULL, NULL},
 };
@@ -263,7 +262,7 @@ static enum status read_args(struct simulation *m, int argc, char **argv, struct
         st = read_cost(cost, &m->base.cost, e);
     verb_args_release(&args);
     if (!st && !m->help && !path)
-        st = err_set(e, ERR_INVALID, "no file is given: millrace simulate JOURNAL|ACCESS-LOG");
+        st = err_set(e, ERR_INVALID, "no file given: millrace simulate JOURNAL|ACCESS-LOG");
     return st;
 }
 
@@ -455,7 +454,7 @@ static void print_load(const struct simulation *m)
     printf("load      %u requests in %.1f s, at %gx: %" PRIu64 " prompt tokens, %" PRIu64
            " output tokens\n",
            t->n_requests, (double)t->span_ns / (double)NS_PER_S, m->base.rate, n_prompt, n_output);
-    printf("step      %.3f ms + %.4f ms a row + %.4f us a position read", cost->base_ns / 1e6,
+    printf("step      %.3f ms + %.4f ms per row + %.4f us per position read", cost->base_ns / 1e6,
            cost->row_ns / 1e6, cost->kv_ns / 1e3);
     if (t->n_steps)
         printf(" (of %" PRIu64 " recorded steps)", t->n_steps);
@@ -465,7 +464,7 @@ static void print_load(const struct simulation *m)
     for (uint32_t g = 0; g < c->n_groups; g++)
         printf(" %u + %u RAM + %u file", c->group[g].n_frames, c->group[g].n_host,
                c->group[g].n_file);
-    printf(" blocks of %u tokens, %s\nlimits    %u running, %u queued, %u tokens a step\n\n",
+    printf(" blocks of %u tokens, %s\nlimits    %u running, %u queued, %u tokens per step\n\n",
            c->block_tokens, size_shown(kv_bytes_of(c)).text, c->max_running, c->max_queued,
            c->max_batch_tokens);
 }
@@ -487,11 +486,11 @@ static void print_help_line(const struct simulation *m)
     const struct run *best = best_run(m);
     const struct sim_result *a = m->run[0].result, *b = best ? best->result : NULL;
     if (!base_fits(m) && m->base.rate == 1)
-        puts("\nthe base run does not fit what was measured: take no advice from these numbers");
+        puts("\nthe base run does not match the measured times: do not rely on these numbers");
     if (m->once)
         return;
     if (!best) {
-        puts("\nnothing here is short: none of these runs is over 10 % better");
+        puts("\nnothing is scarce: none of these runs is more than 10 % better");
         return;
     }
     printf(
@@ -586,7 +585,7 @@ static enum status simulate(struct simulation *m, struct err *e)
 {
     enum status st = take_options(m, e);
     if (!st && m->base.cost.base_ns + m->base.cost.row_ns <= 0)
-        st = err_set(e, ERR_INVALID, "the file tells no cost of a step: give --cost");
+        st = err_set(e, ERR_INVALID, "the file contains no step costs: give --cost");
     if (st)
         return st;
     if (!m->trace.n_steps && !m->cost_given && m->base.rate == 1)
@@ -610,10 +609,11 @@ enum status simulate_run(int argc, char **argv, struct err *e)
     settings_init(&m->set);
     enum status st = read_args(m, argc, argv, e);
     if (!st && m->help) {
-        verb_print_help("simulate JOURNAL|ACCESS-LOG|- [options]", SIMULATE_WHAT, own_options,
-                        "JOURNAL: what GET /debug/journal gave. The limits of `millrace serve` are "
-                        "taken too, for instance --sched.max_running 128, --kv.host_bytes 4GiB, "
-                        "--prefix.enabled=false.");
+        verb_print_help(
+            "simulate JOURNAL|ACCESS-LOG|- [options]", SIMULATE_WHAT, own_options,
+            "JOURNAL: the answer of GET /debug/journal. The limits of `millrace serve` are "
+            "accepted too, for instance --sched.max_running 128, --kv.host_bytes 4GiB, "
+            "--prefix.enabled=false.");
     } else if (!st) {
         st = simulate(m, e);
     }

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-#define SIMULATE_WHAT "runs a recorded load through the scheduler under other conditions"
+#define SIMULATE_WHAT "replays a recorded load through the scheduler under other conditions"
 
 /* argv: the file first, then options; --help prints them. */
 enum status simulate_run(int argc, char **argv, struct err *e);

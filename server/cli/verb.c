@@ -117,5 +117,6 @@ enum status verb_number(const char *name, const char *text, double min, double m
         return OK;
     }
     return err_set_field(e, ERR_INVALID, name, NULL,
-                         "option --%s: '%.40s' is no number from %g to %g", name, text, min, max);
+                         "option --%s: '%.40s' is not a number from %g to %g", name, text, min,
+                         max);
 }

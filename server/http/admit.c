@@ -34,11 +34,10 @@ static void check_host(struct exchange *ex, const char *url)
         host = (struct str){scheme + 3, strcspn(scheme + 3, "/?")};
     if (!host.ptr || origin_host_is_ours(ex->srv->set, host))
         return;
-    err_set(
-        &e, ERR_INVALID,
-        "the host \"%.*s\" is no name of this machine; if it shall be one, start the server with "
-        "--server.allowed_hosts %.*s, or with a key",
-        (int)host.len, host.ptr, (int)host.len, host.ptr);
+    err_set(&e, ERR_INVALID,
+            "the host \"%.*s\" is not a name of this machine; to allow it, start the server with "
+            "--server.allowed_hosts %.*s, or with a key",
+            (int)host.len, host.ptr, (int)host.len, host.ptr);
     reply_problem(ex, HTTP_HOST, &e);
 }
 
@@ -55,10 +54,11 @@ static void check_origin(struct exchange *ex)
         fine = o == ORIGIN_BY_STAR || auth_needs_key(&ex->srv->auth);
     if (fine)
         return;
-    err_set(&e, ERR_INVALID,
-            "web pages of \"%.*s\" may not ask this; the option server.cors_origin names those "
-            "that may",
-            given.len < 100 ? (int)given.len : 100, given.ptr);
+    err_set(
+        &e, ERR_INVALID,
+        "web pages of \"%.*s\" may not use this server; the option server.cors_origin names those "
+        "that may",
+        given.len < 100 ? (int)given.len : 100, given.ptr);
     reply_problem(ex, HTTP_ORIGIN, &e);
 }
 
@@ -69,10 +69,10 @@ static void find_route(struct exchange *ex, const char *url, enum method m)
     if (m == METHOD_OPTIONS && (ex->reply.allow[0] || strcmp(url, "*") == 0)) {
         reply_json(ex, 204);
     } else if (!ex->route && ex->reply.allow[0]) {
-        err_set(&e, ERR_INVALID, "this path takes %s", ex->reply.allow);
+        err_set(&e, ERR_INVALID, "this path accepts %s", ex->reply.allow);
         reply_problem(ex, HTTP_METHOD, &e);
     } else if (!ex->route) {
-        err_set(&e, ERR_NOT_FOUND, "there is nothing at \"%.200s\"", url);
+        err_set(&e, ERR_NOT_FOUND, "no endpoint at \"%.200s\"", url);
         reply_err(ex, &e);
     }
 }
@@ -83,10 +83,11 @@ static void check_key(struct exchange *ex)
     struct str x_api_key = header_value(ex->conn, "X-Api-Key");
     if (!auth_check(&ex->srv->auth, authorization, x_api_key, &ex->grant))
         refuse(ex, HTTP_UNAUTHORIZED,
-               "a valid key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
+               "a valid key is required: Authorization: Bearer KEY, or X-Api-Key: KEY");
     else if (ex->route->needs == NEEDS_ADMIN && !ex->grant.admin)
         refuse(ex, HTTP_FORBIDDEN,
-               "this path shows everybody's requests: it needs a key with admin=true in the key "
+               "this path shows the requests of all keys: it requires a key with admin=true in the "
+               "key "
                "file");
     if (!ex->grant.tenant)
         return;
@@ -112,9 +113,9 @@ static void check_media(struct exchange *ex)
     struct str type = header_value(ex->conn, "Content-Type");
     struct str coding = header_value(ex->conn, "Content-Encoding");
     if (type.len >= 10 && strncasecmp(type.ptr, "multipart/", 10) == 0)
-        refuse(ex, HTTP_MEDIA, "multipart bodies are not taken here, send JSON");
+        refuse(ex, HTTP_MEDIA, "multipart bodies are not supported: send JSON");
     else if (coding.len && !header_is(coding, "identity"))
-        refuse(ex, HTTP_MEDIA, "compressed bodies are not taken, send the JSON as it is");
+        refuse(ex, HTTP_MEDIA, "compressed bodies are not supported: send plain JSON");
 }
 
 static void check_size(struct exchange *ex, const struct body_framing *f)
@@ -123,7 +124,7 @@ static void check_size(struct exchange *ex, const struct body_framing *f)
     uint64_t most = ex->srv->set->server_max_body;
     if (!f->sized || f->length <= most)
         return;
-    err_set(&e, ERR_TOO_LARGE, "the body has %llu bytes, at most %llu are taken",
+    err_set(&e, ERR_TOO_LARGE, "the body has %llu bytes, the limit is %llu",
             (unsigned long long)f->length, (unsigned long long)most);
     reply_err(ex, &e);
 }

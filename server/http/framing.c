@@ -118,7 +118,7 @@ static enum verdict bad_byte(struct framing *f, unsigned char c, const char *whe
     if (c == 0)
         return bad(f, "a NUL byte in the request's head or framing");
     if (c == '\n')
-        return bad(f, "a line ends with LF alone, CR LF is needed");
+        return bad(f, "a line ends with LF alone, CR LF is required");
     return bad(f, where);
 }
 
@@ -131,7 +131,7 @@ static enum verdict go(struct framing *f, enum state state, enum verdict v)
 /* The LF behind a CR. */
 static enum verdict line_feed(struct framing *f, unsigned char c, enum state next, enum verdict v)
 {
-    return c == '\n' ? go(f, next, v) : bad(f, "a CR that no LF follows");
+    return c == '\n' ? go(f, next, v) : bad(f, "a CR without LF");
 }
 
 static void keep(struct framing *f, unsigned char c)
@@ -163,7 +163,7 @@ static enum verdict on_method(struct framing *f, unsigned char c)
         f->head_method = f->n_text == 4 && memcmp(f->text, "HEAD", 4) == 0;
         f->options = f->n_text == 7 && memcmp(f->text, "OPTIONS", 7) == 0;
         if (f->n_text == 7 && memcmp(f->text, "CONNECT", 7) == 0)
-            return bad(f, "CONNECT is not taken, this is no proxy");
+            return bad(f, "CONNECT is not supported: this server is not a proxy");
         f->n_text = 0;
         return go(f, TARGET, PASS);
     }
@@ -226,7 +226,7 @@ static enum verdict on_target(struct framing *f, unsigned char c)
         return go(f, VERSION, PASS);
     }
     if (!is(c, URI) && !((c == '[' || c == ']') && in_authority(f)))
-        return bad_byte(f, c, "the request target holds a character that is not allowed there");
+        return bad_byte(f, c, "the request target contains a character that is not allowed");
     if (c == '?' || c == '&')
         f->n_kept += ARGUMENT_BYTES;
     keep(f, c);
@@ -243,7 +243,7 @@ static enum verdict on_target_hex(struct framing *f, unsigned char c)
         return go(f, TARGET_HEX_2, PASS);
     }
     if (f->zero && c == '0')
-        return bad(f, "the request target holds a NUL character");
+        return bad(f, "the request target contains a NUL character");
     keep(f, c);
     return go(f, TARGET, PASS);
 }
@@ -296,11 +296,12 @@ static enum verdict on_name(struct framing *f, unsigned char c)
         f->n_text = 0;
         f->n_kept += FIELD_BYTES;
         if (f->trailer && f->field >= FIELD_LENGTH && f->field <= FIELD_HOST)
-            return bad(f, "a trailer may not hold what frames or routes a request");
+            return bad(f, "a trailer must not contain fields that frame or route a request");
         return go(f, VALUE, keep_or_drop(f));
     }
     if (!is(c, TOKEN))
-        return bad_byte(f, c, "a header's name is empty or holds a character that is not allowed");
+        return bad_byte(f, c,
+                        "a header's name is empty or contains a character that is not allowed");
     keep(f, c);
     return go(f, NAME, keep_or_drop(f));
 }
@@ -310,7 +311,7 @@ static enum verdict on_line(struct framing *f, unsigned char c)
     if (c == '\r')
         return go(f, HEAD_LF, PASS);
     if (blank(c))
-        return bad(f, "a header line begins with a blank: folded lines are not taken");
+        return bad(f, "a header line begins with a blank: folded lines are not supported");
     f->n_text = 0;
     return on_name(f, c);
 }
@@ -347,7 +348,7 @@ static enum verdict host_end(struct framing *f)
         return bad(f, "more than one Host");
     return framing_host_valid(f->text, f->n_text)
                ? PASS
-               : bad(f, "Host is not a name with a port or none");
+               : bad(f, "Host is not a name with an optional port");
 }
 
 static enum verdict expect_end(struct framing *f)
@@ -400,7 +401,7 @@ static enum verdict on_value(struct framing *f, unsigned char c)
     if (c == '\r')
         return value_end(f);
     if (!is(c, TEXT))
-        return bad_byte(f, c, "a header's value holds a control character");
+        return bad_byte(f, c, "a header's value contains a control character");
     if (f->trailer || f->field == FIELD_OTHER)
         return keep_or_drop(f);
     if (f->field != FIELD_COOKIE)
@@ -424,15 +425,15 @@ static enum verdict end_request(struct framing *f)
 static enum verdict on_head_lf(struct framing *f, unsigned char c)
 {
     if (c != '\n')
-        return bad(f, "a CR that no LF follows");
+        return bad(f, "a CR without LF");
     if (f->trailer)
         return end_request(f);
     if (f->has_length && f->has_encoding)
         return bad(f, "both Content-Length and Transfer-Encoding are given");
     if (f->has_encoding && f->old)
-        return bad(f, "Transfer-Encoding needs HTTP/1.1");
+        return bad(f, "Transfer-Encoding requires HTTP/1.1");
     if (!f->n_host && !f->old)
-        return bad(f, "HTTP/1.1 needs a Host");
+        return bad(f, "HTTP/1.1 requires a Host");
     f->n_heads++;
     f->n_line = 0;
     if (f->has_encoding)
@@ -468,7 +469,7 @@ static enum verdict after_size(struct framing *f, unsigned char c)
         return go(f, EXT_NAME_FIRST, DROP);
     if (blank(c))
         return go(f, EXT_GAP, DROP);
-    return bad_byte(f, c, "what follows a chunk's size is no extension");
+    return bad_byte(f, c, "a chunk's size is followed by something other than an extension");
 }
 
 static enum verdict on_size(struct framing *f, unsigned char c)
@@ -479,7 +480,7 @@ static enum verdict on_size(struct framing *f, unsigned char c)
 static enum verdict on_ext_gap(struct framing *f, unsigned char c)
 {
     if (c == '\r')
-        return bad(f, "blanks behind a chunk's size");
+        return bad(f, "blanks after a chunk's size");
     return after_size(f, c);
 }
 
@@ -511,7 +512,7 @@ static enum verdict on_ext_value(struct framing *f, unsigned char c)
         return go(f, EXT_VALUE, DROP);
     if (f->state == EXT_VALUE_FIRST)
         return c == '"' ? go(f, EXT_QUOTED, DROP)
-                        : bad_byte(f, c, "a chunk extension has no value behind its =");
+                        : bad_byte(f, c, "a chunk extension has no value after =");
     return after_size(f, c);
 }
 
@@ -533,7 +534,7 @@ static enum verdict on_size_lf(struct framing *f, unsigned char c)
 
 static enum verdict on_chunk_cr(struct framing *f, unsigned char c)
 {
-    return c == '\r' ? go(f, CHUNK_LF, PASS) : bad(f, "a chunk is longer than its size says");
+    return c == '\r' ? go(f, CHUNK_LF, PASS) : bad(f, "a chunk is longer than its stated size");
 }
 
 static enum verdict on_chunk_lf(struct framing *f, unsigned char c)

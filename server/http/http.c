@@ -249,7 +249,7 @@ static enum MHD_Result take_body(struct exchange *ex, const char *data, size_t n
         struct err e;
         ex->n_swallowed = ex->body.len;
         body_release(ex);
-        err_set(&e, ERR_TOO_LARGE, "the body has more than %llu bytes, the most that are taken",
+        err_set(&e, ERR_TOO_LARGE, "the body has more than the limit of %llu bytes",
                 (unsigned long long)most);
         reply_err(ex, &e);
     }

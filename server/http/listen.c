@@ -165,8 +165,8 @@ static enum status busy(const struct settings *set, int64_t port, struct err *e)
                        strerror(why));
     listen_holder((uint16_t)port, &who);
     err_set(e, ERR_IO,
-            "port %lld on %s is taken%s%s; choose another with --port N (or MILLRACE_PORT=N), "
-            "--port 0 takes any free one",
+            "port %lld on %s is in use%s%s; choose another with --port N (or MILLRACE_PORT=N), "
+            "--port 0 picks any free one",
             (long long)port, set->host, who.len ? " by " : "", who.len ? who.ptr : "");
     buf_release(&who);
     return ERR_IO;

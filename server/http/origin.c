@@ -88,7 +88,7 @@ enum status origin_check_settings(const struct settings *set, struct err *e)
         const char *item = set->server_cors_origin.item[i];
         if (*item && !is_origin(str_of(item)))
             return err_set_field(e, ERR_INVALID, "server.cors_origin", NULL,
-                                 "option server.cors_origin: \"%.100s\" is no origin: "
+                                 "option server.cors_origin: \"%.100s\" is not an origin: "
                                  "https://HOST or https://HOST:PORT without a path, or *",
                                  item);
     }

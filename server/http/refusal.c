@@ -44,7 +44,7 @@ static void send_reply(int fd, const struct reply *r, const char *id, bool head)
     if (!head)
         buf_add(&out, r->body.ptr, r->body.len);
     if (send(fd, out.ptr, out.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        log_debug("an answer was not taken: %s", strerror(errno));
+        log_debug("an answer was not sent: %s", strerror(errno));
     buf_release(&out);
 }
 

@@ -158,7 +158,7 @@ def test_the_program_itself_reloads_and_goes_on(tmp_path):
     keys.write_text("sk-a name=a\n")
     with start_real("--server.api_key_file", str(keys)) as server:
         keys.write_text("sk-b name=b max_input=3\n")
-        reload(server, 1, "reload: keys and limits are read again")
+        reload(server, 1, "reload: keys and limits were read again")
         assert complete(server, "sk-a", 3).status == 401
         assert complete(server, "sk-b", 3).status == 200
         too_long(complete(server, "sk-b", 4), 4, 3)

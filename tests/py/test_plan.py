@@ -156,7 +156,7 @@ def test_the_command_that_a_plan_gives_serves_so_much():
 @pytest.mark.parametrize(
     "argv,text",
     [
-        ([], "no model is given"),
+        ([], "no model given"),
         ([MODEL, "--users", "0"], "sched.max_running"),
         ([MODEL, "--users"], "needs a value"),
         ([MODEL, "--context", "9000"], "above the model's 8192"),

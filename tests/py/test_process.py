@@ -159,7 +159,7 @@ def test_a_second_signal_ends_the_closing_at_once():
 def test_signals_that_the_parent_ignored_are_heard():
     with under("trap '' HUP INT TERM;") as server:
         server.signal(signal.SIGHUP)
-        wait_for(lambda: "keys and limits are read again" in server.log_text(), "a reload")
+        wait_for(lambda: "keys and limits were read again" in server.log_text(), "a reload")
         server.signal(signal.SIGINT)
         assert server.process.wait(PATIENCE_S) == 0
 

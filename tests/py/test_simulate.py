@@ -131,7 +131,7 @@ def test_access_lines_tell_lengths_and_limits(recorded):
 @pytest.mark.parametrize(
     "argv,code,text",
     [
-        ([], 2, "no file is given"),
+        ([], 2, "no file given"),
         (["/nonexistent"], 1, "cannot open"),
         (["JOURNAL", "--rate", "0"], 2, "--rate"),
         (["JOURNAL", "--rate", "fast"], 2, "--rate"),
@@ -182,7 +182,7 @@ def test_an_unfinished_last_line_is_ignored_with_a_warning(journal, tmp_path, n_
     torn.write_text("".join(lines[:-1]) + part)
     expected, done = run(str(whole)), run(str(torn))
     assert done.returncode == 0 and done.stdout == expected.stdout
-    assert f"the last line has no end: its {len(part)} bytes are ignored" in done.stderr and not expected.stderr
+    assert f"the last line is cut off: its {len(part)} bytes are ignored" in done.stderr and not expected.stderr
     torn.write_text("".join(lines[:-2]) + part + "\n" + lines[-1])  # not the last one: an error
     assert run(str(torn)).returncode == 1
 
@@ -201,7 +201,7 @@ def test_an_unfinished_last_line_of_an_access_log_is_ignored(recorded, tmp_path)
     path.write_text("".join(lines[:5]) + lines[5][: lines[5].index("tokens_out=") + len("tokens_out=1")])
     done = run(str(path), "--json", "--once")
     assert done.returncode == 0 and json.loads(done.stdout)["requests"] == 5
-    assert "the last line has no end" in done.stderr
+    assert "the last line is cut off" in done.stderr
 
 
 def test_an_access_log_is_fitted_to_the_measured_times(recorded):
@@ -216,5 +216,5 @@ def test_an_access_log_is_fitted_to_the_measured_times(recorded):
 def test_a_base_that_does_not_fit_is_no_advice(recorded):
     path = str(recorded / "access.log")
     done = run(path, "--once", "--cost", "1e9,1e7,0")
-    assert "the base run does not fit what was measured" in done.stdout
+    assert "the base run does not match the measured times" in done.stdout
     assert simulate(path, "--once", "--cost", "1e9,1e7,0")["base_fits"] is False

@@ -360,7 +360,7 @@ static const struct value_row values[] = {
     {"-np|4", false, "unknown option '-np': here it is 'sched.max_running'"},
     {"--set|max_model_len=1", false, "here it is 'limits.max_context'"},
     {"-ngl|99", false, "unknown option '-ngl': there are no GPU layers yet"},
-    {"--gpu-memory-utilization=0.9", false, "here it is 'kv.bytes', a size, not a share"},
+    {"--gpu-memory-utilization=0.9", false, "here it is 'kv.bytes', a size, not a fraction"},
     {"--zzz-nothing-like-it=1", false, "unknown option 'zzz-nothing-like-it': `millrace serve"},
     {"--", false, "unexpected argument '--'"},
     {"--config|/nonexistent/millrace.conf", false, "cannot read the config file \"/nonexistent/"},

@@ -70,7 +70,7 @@ START_TEST(broken_requests_are_refused)
     ck_assert_str_eq(e.text, "token 1000 at position 1 of the prompt, the vocabulary has 1000");
     r->n_prompt = 0;
     ck_assert_int_eq(sched_submit(g.s, r, NULL, &e), ERR_INVALID);
-    ck_assert_str_eq(e.text, "the prompt has no token");
+    ck_assert_str_eq(e.text, "the prompt has no tokens");
     request_unref(r);
     r = rig_random(&g, 1, 3, 5);
     byte_ring_release(&r->ring);

@@ -318,9 +318,9 @@ static const struct {
     {"sk-secret name=\n", "name has 0 bytes"},
     {"sk-secret name=a:b\n", "other bytes"},
     {"sk-secret name=a weight=2\nsk-two name=a weight=3\n",
-     "line 2: the words of this name stand on line 1"},
-    {"sk-secret weight=2\nsk-secret weight=3\n", "line 2: the words of this key stand on line 1"},
-    {"sk-secret name=a\nsk-secret name=b\n", "line 2: the key stands on line 1 with another name"},
+     "line 2: the words of this name are on line 1"},
+    {"sk-secret weight=2\nsk-secret weight=3\n", "line 2: the words of this key are on line 1"},
+    {"sk-secret name=a\nsk-secret name=b\n", "line 2: the key is on line 1 with another name"},
 };
 
 START_TEST(a_bad_line_is_told_by_number_and_word_and_never_by_its_key)
@@ -443,8 +443,8 @@ END_TEST
 static const struct {
     const char *route, *text;
 } bad_routes[] = {
-    {"chats max_input=1", "\"chats\" is no route, there are chat and completions"},
-    {" ", "\"\" is no route"},
+    {"chats max_input=1", "\"chats\" is not a route: the routes are chat and completions"},
+    {" ", "\"\" is not a route"},
     {"chat max_inptu=1", "did you mean \"max_input\""},
     {"chat weight=1", "unknown word \"weight\""},
     {"chat admin=true", "unknown word \"admin\""},
