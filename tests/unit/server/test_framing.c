@@ -43,7 +43,7 @@ static const struct row rows[] = {
     {"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", NULL, "requires HTTP/1.1"},
     {CHUNKED "3\nabc", NULL, "LF alone"},
     {CHUNKED "3;\r\n", NULL, "no name"},
-    {CHUNKED "3 \r\n", NULL, "blanks behind"},
+    {CHUNKED "3 \r\n", NULL, "blanks after"},
     {CHUNKED "3\r\nabcd", NULL, "longer than its stated size"},
     {CHUNKED "11111111111111111\r\n", NULL, "too large"},
     {CHUNKED "0\r\nHost: b\r\n", NULL, "trailer"},
