@@ -435,7 +435,7 @@ static enum status apply_arg(struct source *src, struct arg *a, struct err *e)
     return set_from(src, o, a->value ? a->value : "true", e);
 }
 
-/* The rules that no single row can tell. */
+/* The rules that no single row can state. */
 static enum status check_together(const struct settings *s, struct err *e)
 {
     if (s->kv_block_tokens % 8 != 0)

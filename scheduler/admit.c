@@ -1,4 +1,4 @@
-/* The queue: who may start now. Thread: engine.
+/* The queue: which requests may start now. Thread: engine.
  *
  * scheduler/tenant.h gives the requests in the order in which they are to be served. One starts when its
  * sequences fit into max_running and there is room: for its prompt less what the prefix cache has, for
@@ -9,7 +9,7 @@
  *
  * The first that doesn't fit may be passed by others SCHED_BYPASS_MAX times, then the door closes until
  * it fits: nothing waits for ever, since what runs ends and what can never fit was refused. One whose
- * next block is just being computed by somebody else waits for it, and holds nobody up.
+ * next block another sequence is computing waits for it, and holds up no other request.
  *
  * A request that didn't fit is looked at again only when something has changed (sched.epoch). */
 #include "scheduler/admit.h"

@@ -1,4 +1,4 @@
-/* The queue: who may start now; see admit.c. Thread: engine. */
+/* The queue: which requests may start now; see admit.c. Thread: engine. */
 #ifndef SCHEDULER_ADMIT_H
 #define SCHEDULER_ADMIT_H
 

@@ -2,12 +2,12 @@
  * computed, when that is cheaper; what a prompt was found to share with an earlier one is written there.
  *
  * A fetch is a step that the disk's thread computes (kvpool/disk_seq.h): the sequence is SEQ_FETCHING,
- * stands in neither list, and nobody parks or drops it meanwhile; who lacks its frames waits, which is not
+ * is in neither list, and is not parked or dropped meanwhile; a sequence that lacks its frames waits, which is not
  * long, since answers have deadlines. A fetch that finds no frame or loses a block ends where it is: what
  * is there is used and the rest computed; only under windows, where the blocks read so far have gaps, all
  * is computed.
  *
- * Saving begins at the first hit: what nobody asks for twice is not worth a file. Blocks are copied one a
+ * Saving begins at the first hit: a prompt that is never repeated is not worth a file. Blocks are copied one per
  * turn, and the request need not live on. Thread: engine. */
 #include "scheduler/disk.h"
 

@@ -1,4 +1,4 @@
-/* Events into the requests' rings, and one wake a request a step. The planner has made sure of the
+/* Events into the requests' rings, and one wake per request and step. The planner has made sure of the
  * room: a ring that overflows here is a bug. Thread: engine. */
 #include "scheduler/emit.h"
 

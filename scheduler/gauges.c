@@ -31,7 +31,7 @@ void gauges_init(struct sched *s)
         metrics_add(s->metrics, METRIC_PREEMPTIONS_BY_REASON, preempt_reason[i], 0);
 }
 
-/* Per group: frames that nobody holds, and the part of those held in the fullest group. */
+/* Per group: frames that no sequence holds, and the part of those held in the fullest group. */
 static double usage(const struct sched *s, const struct kv_stats *st, uint32_t *n_free)
 {
     double most = 0;

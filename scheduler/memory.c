@@ -15,9 +15,9 @@
 #include "scheduler/room.h"
 #include "scheduler/running.h"
 
-/* ---- who has room ---- */
+/* ---- which sequences have room ---- */
 
-/* Rows that q may have in this turn, as far as can be told before planning. */
+/* Rows that q may have in this turn, as far as is known before planning. */
 static uint32_t next_rows(const struct sched *s, const struct seq *q, uint32_t *left)
 {
     uint32_t n = q->n_tok - q->n_kv;
@@ -102,7 +102,7 @@ static uint32_t promised_rows(const struct sched *s, const struct seq *q, uint32
     return n_rows;
 }
 
-/* Marks who has room. *want: frames for all of them together. */
+/* Marks the sequences that have room. *want: frames for all of them together. */
 static bool grant(struct sched *s, struct kv_need *want)
 {
     uint32_t left = s->limits.max_batch_tokens;
@@ -148,7 +148,7 @@ static bool comes_free(const struct sched *s, const struct kv_need *want)
     return true;
 }
 
-/* ---- whom to park ---- */
+/* ---- which sequence to park ---- */
 
 struct victim {
     bool paused;
@@ -199,7 +199,7 @@ static struct seq *pick_victim(const struct sched *s)
     return best;
 }
 
-/* ---- when nobody is left to park ---- */
+/* ---- when no sequence is left to park ---- */
 
 /* Cold blocks of the one sequence that runs make place for its next ones. */
 static bool page_out(struct sched *s, struct seq *q, const struct kv_need *want)
@@ -304,7 +304,7 @@ static void spill_ahead(struct sched *s)
     }
 }
 
-/* After a copy failed: who lost a block computes again, and so does who would wait for ever for frames
+/* After a copy failed: a sequence that lost a block recomputes, and so does one that would wait forever for frames
  * that were to come free. */
 static void drop_lost(struct sched *s)
 {
@@ -319,7 +319,7 @@ static void drop_lost(struct sched *s)
     }
 }
 
-/* Frames come free in ways that nobody tells: windows slide, cached blocks get copies. */
+/* Frames become free without a notification: windows slide, cached blocks get copies. */
 static void watch_room(struct sched *s)
 {
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {

@@ -4,7 +4,7 @@
 
 #include "scheduler/sched.h"
 
-/* Marks who has room for its next rows; parks sequences, youngest first, until the others have; brings
+/* Marks the sequences that have room for their next rows; parks sequences, youngest first, until the others have; brings
  * parked ones back; spills cold blocks ahead of time. */
 void memory_turn(struct sched *s);
 

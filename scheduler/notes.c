@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "scheduler/journal.h"
 
-/* Fingerprints in a journal must not let anyone test guesses of a prompt. */
+/* Fingerprints in a journal must not allow guesses of a prompt to be tested. */
 void notes_init(struct sched *s)
 {
     const struct sched_limits *l = &s->limits;

@@ -1,10 +1,10 @@
 /* Sequences that gave their blocks away for others, and how they come back. Thread: engine.
  *
- * Parked by swap: every block gets a copy in a tier; a frame whose copy is done can be had by anybody,
+ * Parked by swap: every block gets a copy in a tier; a frame whose copy is done is available to any sequence,
  * and comes back by a load. Parked by recompute: it holds nothing and computes again, less what the
  * prefix cache still has. What it emitted before stays emitted: rows are computed up to its last token
  * and only the one after that is sampled, from the same history and the same place of the random
- * stream. They come back oldest first, before anybody is admitted. */
+ * stream. They come back oldest first, before any request is admitted. */
 #include "scheduler/park.h"
 
 #include <string.h>

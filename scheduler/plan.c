@@ -6,7 +6,7 @@
  * first tokens one after the other. The oldest prompt of all waits SCHED_STILL_STEPS steps at most,
  * whatever its tenant was served. A sequence that computes again after a preemption counts as prefill.
  * The budget is max_batch_tokens, less where the cost model says that the step would pass its target; a request
- * alone in the house has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
+ * that is alone has no target. At least SCHED_MIN_CHUNK prefill rows always go in.
  *
  * Pure: a function of the scheduler's state; no clock, no allocation. */
 #include "scheduler/plan.h"

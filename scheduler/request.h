@@ -66,7 +66,7 @@ struct request {
     int32_t *prompt; /* owns */
     uint32_t n_prompt;
     uint32_t n_choices; /* n: sequences that share the prompt */
-    uint32_t max_tokens; /* output tokens a choice, clamped already; 0 with echo: score only */
+    uint32_t max_tokens; /* output tokens per choice, clamped already; 0 with echo: score only */
     uint32_t min_tokens;
     bool ignore_eos;
     bool include_stop; /* include_stop_str_in_output */
@@ -86,18 +86,18 @@ struct request {
     /* delivery */
     struct byte_ring ring;
     struct ledger_hold held; /* its memory; given back when it is freed */
-    void (*wake)(struct request *r, void *arg); /* engine thread, at most once a step */
+    void (*wake)(struct request *r, void *arg); /* engine thread, at most once per step */
     void *wake_arg;
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
     /* Place in the queue as of the engine thread's last look, 1 is next; 0: not queued, or too far
-     * back to be told. */
+     * back to be reported. */
     atomic_uint queue_position;
     struct request_progress progress;
 
     void *engine_part; /* scheduler's own; NULL for others */
 
     /* HTTP side's own: the loop's list of woken requests. */
-    void *owner; /* loop thread only: who consumes the ring; NULL once given up */
+    void *owner; /* loop thread only: the consumer of the ring; NULL once given up */
     struct request *wake_next; /* link in that list */
     atomic_bool wake_queued; /* already in that list */
 };

@@ -35,7 +35,7 @@ struct cut {
     int stop_index; /* -1: none matched */
 };
 
-/* Text that the token sets free. hidden: a stop token whose own text isn't shown. last: nothing more
+/* Text that the token releases. hidden: a stop token whose own text isn't shown. last: nothing more
  * will come unless a stop string is found, so nothing is held back. */
 static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hidden, bool last)
 {
@@ -179,7 +179,7 @@ static void commit_spans(struct sched *s, struct step *t)
             refuse_kv(s, q, &t->batch.span[i]);
     }
     if (t->n_prompt_rows > 0)
-        s->epoch++; /* somebody may wait for these blocks */
+        s->epoch++; /* a request may be waiting for these blocks */
 }
 
 /* A prompt that is wholly computed and samples nothing itself: it forks, or was only to be scored. */

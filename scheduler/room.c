@@ -81,7 +81,7 @@ bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, u
 }
 
 /* All of it, but for frames that slid out of a window and are still read by a copy: those come free soon,
- * and others are parked for who lacks them. */
+ * and others are parked for the sequence that lacks them. */
 static void claim_most(struct sched *s, struct kv_seq *kv, struct kv_need need)
 {
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {

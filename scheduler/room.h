@@ -8,7 +8,7 @@
  * the reason in e. Any thread. */
 bool room_worst(const struct sched *s, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_choices,
                 bool reserves, struct kv_need *worst, struct err *e);
-/* Is a request's worst case promised to it at the start: it asked so, or nobody may be preempted? Any
+/* Is a request's worst case promised to it at the start: the request asked for it, or nothing may be preempted? Any
  * thread. */
 bool room_reserves(const struct sched *s, bool asked);
 /* Larger than the arena: cold blocks are read from the tiers in each step. Any thread. */

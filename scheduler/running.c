@@ -1,4 +1,4 @@
-/* The running batch: who is in it, how one leaves it; see sched.h. Thread: engine. */
+/* The running batch: which sequences are in it, how they leave it; see sched.h. Thread: engine. */
 #include "scheduler/running.h"
 
 #include <string.h>

@@ -21,8 +21,8 @@ enum {
     SCHED_BYPASS_MAX = 16, /* smaller requests that may pass the head of the queue */
     SCHED_BYPASS_SCAN = 64, /* requests behind a head that doesn't fit that are looked at */
     SCHED_SHARE_LOOKS =
-        16, /* requests a turn that look again whether the shared blocks are there */
-    SCHED_ADMIT_MAX = 64, /* admissions a turn: each allocates */
+        16, /* requests per turn that check again whether the shared blocks are there */
+    SCHED_ADMIT_MAX = 64, /* admissions per turn: each allocates */
     SCHED_MIN_CHUNK = 16, /* prefill rows that go in whatever the cost model says */
     SCHED_PRIOR_ROWS = 64, /* rows that are taken to fill the step target at first */
     SCHED_BROKEN_AFTER = 3, /* failed steps in a row */
@@ -31,12 +31,12 @@ enum {
     SCHED_IDLE_MS = 1000, /* longest sleep: the heartbeat's period */
     SCHED_HORIZON = 32, /* rows ahead that admission keeps room for, per running sequence */
     SCHED_RESUME_ROWS = 64, /* rows that a parked sequence finds room for when it comes back */
-    SCHED_SPILL_TURN = 8, /* blocks a turn that are copied to a tier ahead of time */
+    SCHED_SPILL_TURN = 8, /* blocks per turn that are copied to a tier ahead of time */
     SCHED_PAGE_TURN =
         8, /* blocks that a sequence larger than the arena pages out beyond its need */
     SCHED_PREEMPT_MOST =
-        2, /* who was preempted so often is a victim only when nobody else is left */
-    SCHED_NEARLY_DONE = 8, /* the same for who has so few tokens to go */
+        2, /* a sequence preempted this often is a victim only when no other is left */
+    SCHED_NEARLY_DONE = 8, /* the same for one with this few tokens to go */
     SCHED_AGE_MS = 30000, /* a queued request rises one priority class in this time */
     SCHED_LENGTHS = 24 /* buckets of output lengths, powers of two halved once */
 };
@@ -185,8 +185,8 @@ struct sched {
     /* the turn */
     uint64_t now_ns;
     uint64_t epoch; /* grows when what did not fit may fit now; from 1 on */
-    bool tight; /* from a preemption until room is ample again: nobody is admitted */
-    bool preempts; /* this turn has parked somebody */
+    bool tight; /* from a preemption until room is ample again: no request is admitted */
+    bool preempts; /* this turn has parked a sequence */
     bool moved; /* this turn a sequence was parked, came back, or a copy ended */
     struct kv_need next_need; /* frames that this turn's rows can take */
     struct kv_need horizon; /* while admitting: what running sequences will likely take soon */
@@ -197,7 +197,7 @@ struct sched {
     /* what observers have counted */
     struct {
         uint64_t n_queries, n_query_tokens, n_hit_tokens;
-    } prefix; /* once an admission, however often its prompt was looked up */
+    } prefix; /* once per admission, however often its prompt was looked up */
     uint64_t n_preempted[2]; /* by enum preempt_how */
     struct last_seen seen;
     struct journal journal;

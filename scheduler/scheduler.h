@@ -27,7 +27,7 @@ enum sched_reserve {
     SCHED_RESERVE_MAX /* its worst case, promised: nothing is ever preempted */
 };
 
-/* What becomes of a sequence whose blocks others need. */
+/* What happens to a sequence whose blocks others need. */
 enum sched_preempt {
     SCHED_PREEMPT_AUTO, /* the cheaper one by measured costs */
     SCHED_PREEMPT_SWAP, /* its blocks go to a tier; computed again only when the tiers are full */
@@ -38,8 +38,8 @@ enum sched_preempt {
 struct sched_limits {
     uint32_t max_running; /* sequences in a batch */
     uint32_t max_queued; /* requests waiting */
-    uint32_t max_batch_tokens; /* rows a step */
-    uint32_t chunk_max; /* prefill rows of one sequence a step */
+    uint32_t max_batch_tokens; /* rows per step */
+    uint32_t chunk_max; /* prefill rows of one sequence per step */
     uint32_t step_target_ms;
     uint32_t max_context; /* prompt + output of one sequence */
     struct tenants *tenants; /* borrows; NULL: one tenant of the scheduler's own */

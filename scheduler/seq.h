@@ -1,8 +1,8 @@
 /* The engine thread's side of a request and of its sequences.
  *
  * Work of a sequence = n_tok - n_kv: tokens whose KV is not there yet. Prefill, decode, a prefix hit, a
- * fork's first row and computing again after a preemption are that one rule; nothing else tells them
- * apart but the number.
+ * fork's first row and computing again after a preemption are that one rule and differ only in the
+ * number.
  *
  *   REQ_NEW ──► REQ_QUEUED ──► REQ_RUNNING ──► REQ_DONE        (req_set_state aborts on other edges)
  *      └────────────┴──────────────────────────────▲

@@ -1,6 +1,6 @@
 /* Questions to the engine thread: what the scheduler holds, without a lock.
  *
- * Whoever asks brings the memory for the answer; the engine thread fills it between two steps and calls
+ * The asker brings the memory for the answer; the engine thread fills it between two steps and calls
  * done. Nothing is allocated there, and what one question costs is bounded by its cap (but for an audit,
  * which walks everything). */
 #ifndef SCHEDULER_SNAPSHOT_H
@@ -124,7 +124,7 @@ struct sched_ask {
     uint64_t n_all; /* items there are; below `from` + n never */
     struct sched_view view;
     enum status status; /* ERR_DRAINING: the engine thread has ended */
-    bool audited; /* audit_error.status tells how the audit went */
+    bool audited; /* audit_error.status holds the result of the audit */
     struct err audit_error;
 
     struct sched_ask *next; /* link in the door's list */

@@ -277,7 +277,7 @@ uint64_t tenant_counter(const struct tenants *t, uint32_t tenant)
     return t->gate[tenant].counter;
 }
 
-/* ---- who is next ---- */
+/* ---- which request is next ---- */
 
 static bool may_start(const struct tenants *t, const struct tenant *x, uint32_t n_seqs)
 {

@@ -1,4 +1,4 @@
-/* Who is served next: a queue for each tenant (a key, or several keys of one name), virtual token
+/* Which request is served next: a queue for each tenant (a key, or several keys of one name), virtual token
  * counters between them, priority classes above them, caps and bounds for each.
  *
  * Order of service:
@@ -36,7 +36,7 @@ enum {
     TENANT_PRIORITY_MAX = 31, /* priorities beyond -31..31 count as these */
     TENANT_CLASSES = 2 * TENANT_PRIORITY_MAX + 1,
     TENANT_RETRY_MAX_S = 60,
-    TENANT_PLACES_MS = 100, /* the shortest server.heartbeat, which tells the place */
+    TENANT_PLACES_MS = 100, /* the shortest server.heartbeat, which reports the place */
     /* Cost of a token, in eighths of a computed prompt token. An output token takes a row of a step
      * like a prompt token and reads all of its KV alone; a cached one is nearly free. */
     TENANT_COST_CACHED = 1,
@@ -44,7 +44,7 @@ enum {
     TENANT_COST_OUTPUT = 16
 };
 
-/* One tenant as the key file tells it; 0 of a cap: none. */
+/* One tenant as the key file describes it; 0 of a cap: none. */
 struct tenant_config {
     char name[TENANT_NAME_CAP]; /* shown in metrics and debug; never a key */
     uint32_t generation; /* changes when the slot goes to another tenant */

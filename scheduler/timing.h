@@ -12,7 +12,7 @@ struct stopwatch {
     struct request_timing spent;
     uint64_t mark_ns; /* all time before is in `spent` */
     uint64_t step; /* the last step that the request had rows in */
-    enum timing_part part; /* what the time since mark_ns counts as, unless a step tells better */
+    enum timing_part part; /* what the time since mark_ns counts as, unless a step knows better */
 };
 
 /* arrive_ns: the first part is TIMING_queue. */

@@ -38,7 +38,7 @@ static bool names(const struct policy *p, const struct auth_slot *s)
     return false;
 }
 
-/* The slot that the tenant has, else one that nobody needs; TENANT_MAX when there is none. */
+/* The slot that the tenant has, else one that is free; TENANT_MAX when there is none. */
 static uint32_t slot_of(const struct auth *a, const struct policy *p, const struct policy_tenant *t,
                         const bool *taken)
 {

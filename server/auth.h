@@ -1,4 +1,4 @@
-/* Who a request comes from. The policy in force can be replaced at any time: what was let in keeps the
+/* Which tenant a request comes from. The policy in force can be replaced at any time: what was let in keeps the
  * one it came with. Keys are compared in constant time. Thread: any. */
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H

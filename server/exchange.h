@@ -55,11 +55,11 @@ struct exchange {
     bool close; /* Connection: close after the answer */
     bool gone; /* the client hung up */
     struct buf body; /* of the request */
-    uint64_t n_announced; /* its length by the head; UINT64_MAX: not told */
+    uint64_t n_announced; /* its length by the head; UINT64_MAX: not announced */
     uint64_t start_ns;
     uint64_t progress_ns; /* when the log last said how far its prompt is */
     struct buf ignored; /* value of X-Ignored-Params */
-    struct auth_grant grant; /* who asks; empty on routes without a key */
+    struct auth_grant grant; /* the asking key's tenant; empty on routes without a key */
     struct ledger_hold held; /* memory taken for its body, its job and its answer */
     struct reply reply;
     struct job *job; /* owns; what was submitted, or will be */

@@ -14,7 +14,7 @@ struct tenants;
 enum status server_new(const struct settings *set, const char *version, struct metrics *metrics,
                        struct service *service, struct tenants *tenants, struct ledger *ledger,
                        struct server **out, struct err *e);
-/* Binds and starts the loops. ERR_IO names address, port and, when it can be told, who holds it. */
+/* Binds and starts the loops. ERR_IO names address, port and, when it is known, the process that holds it. */
 enum status server_listen(struct server *srv, struct err *e);
 /* New keys, weights, caps and limits from now on; what was let in goes on under the old ones. Other
  * options are not looked at. On an error all stays as it was. Main thread. */
@@ -22,7 +22,7 @@ enum status server_reload(struct server *srv, const struct settings *set, struct
 void server_set_ready(struct server *srv); /* every service is loaded */
 /* The way out. server_leave: /ready and new requests get 503 from now on, on new connections too. Then
  * server_may_close is polled: it ends what still runs after server.drain_timeout, and says true when nothing
- * runs any more and the time of server.lame_duck is over. at_once: nobody routes around this server, so
+ * runs any more and the time of server.lame_duck is over. at_once: no balancer routes around this server, so
  * that there is nothing to wait for but what runs. server_drain closes the listeners and idle connections. */
 struct leaving {
     uint64_t duck_ns, cut_ns; /* times on the clock */

@@ -182,7 +182,7 @@ static enum status read_words(char *text, struct line_words *w, struct err *e)
     return st;
 }
 
-/* A key that no client can send would lock everybody out. Clients refuse to send other characters than
+/* A key that no client can send would lock all clients out. Clients refuse to send other characters than
  * those of ASCII, or do not agree on their bytes. */
 static enum status check_key(const char *key, struct err *e)
 {
@@ -380,7 +380,7 @@ void policy_unref(struct policy *p)
     mem_free(p);
 }
 
-/* Where there is one tenant only, nobody is passed by a good priority. */
+/* Where there is one tenant only, no request is passed by a better priority. */
 static int32_t best_priority(const struct policy *p, const struct policy_tenant *t)
 {
     if (t->given[POLICY_priority])
@@ -411,7 +411,7 @@ void policy_config(const struct policy *p, uint32_t tenant, struct tenant_config
 
 static void lower(uint32_t *is, const char **from, uint32_t limit, const char *where)
 {
-    if (limit != UINT32_MAX && limit <= *is) { /* equal: the limit's name tells more */
+    if (limit != UINT32_MAX && limit <= *is) { /* equal: the limit's name is more useful */
         *is = limit;
         *from = where;
     }

@@ -1,4 +1,4 @@
-/* Who may use the server and how much of it: keys, the tenants they belong to, limits of tenants and
+/* Which clients may use the server, and how much of it: keys, the tenants they belong to, limits of tenants and
  * routes. Made as a whole from the key file and the settings and never changed after that, so that a
  * reload is one pointer (server/auth.h). The words of both files are policy.def.
  * Thread: any (read-only after policy_load). */
@@ -39,11 +39,11 @@ struct policy_tenant {
     char *id; /* owns [n_id]: the same tenant has the same id in every policy; holds secrets */
     uint32_t n_id;
     int line; /* of the key file; 0: not from there */
-    uint32_t n_keys; /* 0: nobody is this tenant now */
+    uint32_t n_keys; /* 0: no key has this tenant now */
     int64_t word[N_POLICY_WORDS];
     bool given[N_POLICY_WORDS];
     struct limits limits;
-    uint32_t slot; /* in struct tenants; set by auth.c before anyone else sees the policy */
+    uint32_t slot; /* in struct tenants; set by auth.c before another thread sees the policy */
 };
 
 struct policy_key {
@@ -74,7 +74,7 @@ enum status policy_load(const struct settings *set, struct policy **out, struct 
 void policy_ref(struct policy *p);
 void policy_unref(struct policy *p); /* NULL is fine; the last one frees */
 
-/* The tenant's row for struct tenants, generation left 0; weight 0 when nobody is this tenant. */
+/* The tenant's row for struct tenants, generation left 0; weight 0 when no key has this tenant. */
 void policy_config(const struct policy *p, uint32_t tenant, struct tenant_config *out);
 
 uint32_t policy_weight(const struct policy_tenant *t);

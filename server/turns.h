@@ -1,4 +1,4 @@
-/* Who is prepared next: a queue for each key, virtual counters between them.
+/* Which exchange is prepared next: a queue for each key, virtual counters between them.
  *
  * The order of scheduler/tenant.h without its classes: the key with the smallest counter is next, first come
  * first served within it. A counter grows by cost / weight of each turn when the turn is over. A key that

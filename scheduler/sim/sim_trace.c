@@ -457,7 +457,7 @@ static int by_arrival(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Times count from the first arrival; who had not ended yet gets a usual length. */
+/* Times count from the first arrival; a request that had not ended gets the mean length. */
 static void finish(struct reader *r)
 {
     struct sim_trace *t = r->t;

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "scheduler/cost.h"
 
-/* Where the journal tells none: of a memcpy, and of a local disk's direct writes and reads. */
+/* Where the journal has none: of a memcpy, and of a local disk's direct writes and reads. */
 #define RAM_NS_BYTE 0.25
 #define WRITE_NS_BYTE 2.9
 #define READ_NS_BYTE 0.5

@@ -337,7 +337,7 @@ static void add_held(struct job *j, const struct request *r, struct choice *c, b
         add_score(j, r, c, ev);
 }
 
-/* The scores that are told with the text of this event. */
+/* The scores that are reported with the text of this event. */
 static void add_scores(struct job *j, const struct request *r, struct choice *c,
                        const struct event *ev)
 {

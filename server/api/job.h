@@ -1,4 +1,4 @@
-/* One API call's work: the requests handed to the scheduler, what has come back, and how it is told.
+/* One API call's work: the requests handed to the scheduler, what has come back, and how it is reported.
  *
  * A call has n_req prompts of n choices each; choice i of prompt p has index p * n + i.
  * Made by a handler (any thread), then owned by the exchange and touched by its loop only. */
@@ -53,7 +53,7 @@ struct job_prompt {
     struct logprob_lists scores; /* of the prompt, with echo and logprobs */
     uint32_t n_scored; /* prompt tokens in scores */
     bool at_start; /* the next of them begins a fragment, see tokenizer_shown */
-    uint32_t n_read_bytes; /* of the ring, since the scheduler was last told */
+    uint32_t n_read_bytes; /* of the ring, since the scheduler was last notified */
     bool ended;
 };
 
@@ -63,12 +63,12 @@ struct job {
     const struct service *service;
     enum api api;
     bool stream, include_usage, continuous_usage, echo, logprobs;
-    bool timings; /* tell them beside usage */
+    bool timings; /* report them beside usage */
     char id[48];
     int64_t created;
     const char *model; /* borrows from the service's ids */
     char any_model[260]; /* model points here when any name is taken */
-    uint32_t n; /* choices a prompt that are computed */
+    uint32_t n; /* choices computed per prompt */
     uint32_t n_told; /* of them, answered: the most likely ones when fewer (best_of) */
     uint32_t n_prompts;
     struct tools tools; /* of chat */

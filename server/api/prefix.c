@@ -10,7 +10,7 @@
 #include "server/server.h"
 #include "server/service.h"
 
-/* Tenants of keys without a name are told apart by the key itself, which no file may show. */
+/* Tenants of keys without a name are distinguished by the key itself, which no file may show. */
 struct str prefix_owner(const struct exchange *ex, char text[PREFIX_OWNER_CAP])
 {
     const struct policy_tenant *t = ex->grant.tenant;

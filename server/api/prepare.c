@@ -388,7 +388,7 @@ static void fill_salt(const struct exchange *ex, const struct params *p, struct 
         r->salt = buf_take(&salt);
 }
 
-/* What decides when it runs, and beside whom. */
+/* What decides when it runs, and beside which requests. */
 static void fill_service(const struct exchange *ex, const struct params *p, struct request *r)
 {
     const struct settings *set = ex->srv->set;

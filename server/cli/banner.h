@@ -1,4 +1,4 @@
-/* What a server says of itself when it is ready: a few lines on stdout, or one JSON object with
+/* What a ready server reports about itself: a few lines on stdout, or one JSON object with
  * log.format=json. Thread: main. */
 #ifndef SERVER_CLI_BANNER_H
 #define SERVER_CLI_BANNER_H

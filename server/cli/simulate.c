@@ -20,7 +20,7 @@
 
 enum {
     MAX_FILE_BYTES = 512 << 20,
-    LOG_BLOCK_BYTES = 384 << 10, /* where a load does not tell: copies cost by it */
+    LOG_BLOCK_BYTES = 384 << 10, /* where a load has no figure: copies cost by it */
     MAX_RUNS = 8
 };
 
@@ -108,7 +108,7 @@ static uint64_t kv_bytes_of(const struct journal_config *c)
     return n;
 }
 
-/* An access log tells no limits: the options' defaults, and an arena that holds everything. */
+/* An access log contains no limits: the options' defaults, and an arena that holds everything. */
 static void assume_limits(struct simulation *m)
 {
     struct journal_config *c = &m->trace.config;
@@ -266,7 +266,7 @@ static enum status read_args(struct simulation *m, int argc, char **argv, struct
     return st;
 }
 
-/* ---- does the base run tell what was measured? ---- */
+/* ---- does the base run match the measured times? ---- */
 
 static double ratio_of(const struct sim_times *measured, const struct sim_times *run, double part)
 {
@@ -326,7 +326,7 @@ static struct run *add_run(struct simulation *m, const char *name)
     return r;
 }
 
-/* A size too small to hold a sequence has nothing to tell. */
+/* A size too small to hold a sequence has no result. */
 static void add_kv_run(struct simulation *m, const char *name, double factor)
 {
     struct run *r = add_run(m, name);

@@ -1,4 +1,4 @@
-/* `millrace simulate`: a recorded load run again under other conditions, told as a table or as JSON.
+/* `millrace simulate`: a recorded load replayed under other conditions, printed as a table or as JSON.
  * Thread: main. */
 #ifndef SERVER_CLI_SIMULATE_H
 #define SERVER_CLI_SIMULATE_H

@@ -5,7 +5,7 @@
 #include "server/exchange.h"
 #include "server/http/headers.h"
 
-/* Finds the route and who asks. The first finding is the exchange's reply. */
+/* Finds the route and the tenant. The first finding is the exchange's reply. */
 void admit(struct exchange *ex, const char *url, const char *method, const struct body_framing *f);
 
 #endif

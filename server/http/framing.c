@@ -281,7 +281,7 @@ static enum verdict on_version_lf(struct framing *f, unsigned char c)
 
 static enum verdict keep_or_drop(const struct framing *f)
 {
-    return f->trailer ? DROP : PASS; /* nobody looks at trailers */
+    return f->trailer ? DROP : PASS; /* trailers are not used */
 }
 
 static enum verdict on_name(struct framing *f, unsigned char c)

@@ -6,7 +6,7 @@
  * meaning is passed on, in its plainest form: without empty lines in front, chunk extensions and
  * trailers, without blanks around what frames a body. What is refused is never passed on.
  *
- * Pure: no input or output; one struct a connection. Thread: any. */
+ * Pure: no input or output; one struct per connection. Thread: any. */
 #ifndef SERVER_HTTP_FRAMING_H
 #define SERVER_HTTP_FRAMING_H
 
@@ -41,7 +41,7 @@ struct framing {
 };
 
 void framing_init(struct framing *f);
-/* Checks the next n bytes and leaves in p what the parser shall see of them; returns its length. With
+/* Checks the next n bytes and leaves in p the part of them that the parser may see; returns its length. With
  * f->why set nothing is taken any more, and the last n_partial bytes passed on are of what is refused. */
 size_t framing_take(struct framing *f, char *p, size_t n);
 /* True between two requests. */

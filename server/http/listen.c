@@ -31,7 +31,7 @@ bool listen_is_loopback(int fd)
            (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
 }
 
-/* ---- who holds a port ---- */
+/* ---- which process holds a port ---- */
 
 /* Inodes of sockets in state LISTEN (0A) on the port. */
 static size_t listening_inodes(const char *path, uint16_t port, unsigned long *inode, size_t cap)

@@ -1,4 +1,4 @@
-/* Listening sockets, and who holds a busy port. Thread: main. */
+/* Listening sockets, and which process holds a busy port. Thread: main. */
 #ifndef SERVER_HTTP_LISTEN_H
 #define SERVER_HTTP_LISTEN_H
 
@@ -12,7 +12,7 @@ struct settings;
 
 /* Opens n sockets on host and port (0: any free one) that share the port; fd[n] owned by the caller.
  * The first bind is exclusive, so that a port another process listens on is never shared by accident.
- * ERR_IO names the address, who holds a busy port when that can be told, and how to choose another. */
+ * ERR_IO names the address, which process holds a busy port when that is known, and how to choose another. */
 enum status listen_open(const struct settings *set, int *fd, uint32_t n, uint16_t *port,
                         struct err *e);
 /* Appends "process 123 (name)" for a TCP port that someone listens on; nothing when unknown. */

@@ -31,7 +31,7 @@ enum {
     ACCEPT_BURST = 512, /* connections taken in a turn */
     PUMP_BURST = 1024, /* streams served in a turn */
     MAX_WAIT_MS = 1000,
-    STOP_GRACE_MS = 2000 /* for answers to leave once everything was told to end */
+    STOP_GRACE_MS = 2000 /* for answers to leave once everything was asked to end */
 };
 
 /* ---- other threads ---- */
@@ -108,7 +108,7 @@ static void open_spare(struct loop *l)
         l->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Out of descriptors: the spare one lets us tell the client instead of leaving it in the backlog. Another
+/* Out of descriptors: the spare one lets the server answer the client instead of leaving it in the backlog. Another
  * thread may be quicker to take its place. */
 static bool refuse_one(struct loop *l)
 {

@@ -1,4 +1,4 @@
-/* Who a browser asks for, and where from: which names this server goes by, and which web pages may use it.
+/* Which host a browser asks for, and from which page: which names this server goes by, and which web pages may use it.
  * Pure; thread: any. */
 #ifndef SERVER_HTTP_ORIGIN_H
 #define SERVER_HTTP_ORIGIN_H

@@ -18,7 +18,7 @@ enum stream_state {
 
 /* Writes what there is; out is scratch memory. */
 enum stream_state stream_pump(struct exchange *ex, int fd, struct buf *out);
-/* Writes a comment line that keeps proxies from closing a silent stream; in the queue it tells the
+/* Writes a comment line that keeps proxies from closing a silent stream; in the queue it reports the
  * place there. */
 enum stream_state stream_ping(struct exchange *ex, int fd, struct buf *out);
 
