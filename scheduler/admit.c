@@ -56,6 +56,7 @@ static void start(struct sched *s, struct req *q)
     q->n_cached = first->n_high = first->n_kv;
     q->admitted_ns = s->now_ns;
     stopwatch_turn(&q->watch, first->kv.n_loading ? TIMING_swap : TIMING_wait, s->now_ns);
+    tenant_charge(s->tenants, q->r->tenant, 0, q->n_cached, 0);
     gauges_admitted(s, q);
     s->running.n_held += q->r->n_choices;
     q->next = s->running.reqs;

@@ -92,7 +92,8 @@ static void count_fetched(struct sched *s, struct req *q, uint32_t n_tokens)
 {
     s->disk.n_bytes[0] += bytes_between(s, 0, n_tokens);
     q->n_cached += n_tokens;
-    gauges_fetched(s, q, n_tokens);
+    tenant_charge(s->tenants, q->r->tenant, 0, n_tokens, 0);
+    gauges_fetched(s, n_tokens);
 }
 
 /* Nothing of the fetch is out any more. */

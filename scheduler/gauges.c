@@ -104,7 +104,6 @@ void gauges_preempted(struct sched *s, enum preempt_how how)
 /* Counted once, when the request starts, however often it was looked at before. */
 void gauges_admitted(struct sched *s, const struct req *q)
 {
-    tenant_charge(s->tenants, q->r->tenant, 0, q->n_cached, 0);
     if (!s->memory.prefix)
         return;
     s->prefix.n_queries++;
@@ -116,9 +115,8 @@ void gauges_admitted(struct sched *s, const struct req *q)
     metrics_add(s->metrics, METRIC_PREFIX_CACHE_HITS, NULL, q->n_cached);
 }
 
-void gauges_fetched(struct sched *s, const struct req *q, uint32_t n_tokens)
+void gauges_fetched(struct sched *s, uint32_t n_tokens)
 {
-    tenant_charge(s->tenants, q->r->tenant, 0, n_tokens, 0);
     s->prefix.n_hit_tokens += n_tokens;
     if (!s->metrics)
         return;
@@ -154,17 +152,12 @@ static void count_prompt(struct sched *s, const struct req *q)
     metrics_add(s->metrics, METRIC_PROMPT_TOKENS_CACHED, NULL, q->n_cached);
 }
 
-void gauges_token(struct sched *s, struct step *t, struct seq *q)
+void gauges_token(struct sched *s, struct step *t, const struct seq *q)
 {
-    t->n_tokens++;
-    if (!q->req->first_token_ns) {
-        q->req->first_token_ns = s->now_ns;
-        atomic_store_explicit(&q->req->r->progress.first_token_ns, s->now_ns, memory_order_relaxed);
-        if (s->metrics) {
-            count_prompt(s, q->req);
-            metrics_observe(s->metrics, METRIC_TIME_TO_FIRST_TOKEN, NULL,
-                            seconds(q->req->r->arrive_ns, s->now_ns));
-        }
+    if (!q->req->first_token_ns && s->metrics) {
+        count_prompt(s, q->req);
+        metrics_observe(s->metrics, METRIC_TIME_TO_FIRST_TOKEN, NULL,
+                        seconds(q->req->r->arrive_ns, s->now_ns));
     }
     if (q->last_token_ns) {
         uint64_t gap = s->now_ns - q->last_token_ns;
@@ -173,7 +166,6 @@ void gauges_token(struct sched *s, struct step *t, struct seq *q)
         t->gap_ns = gap;
         t->n_gaps++;
     }
-    q->last_token_ns = s->now_ns;
 }
 
 static const char *reason_name(const struct req *q, const struct err *e)

@@ -1,7 +1,8 @@
 /* What an HTTP thread hands to the engine thread, and the events that come back.
  *
  * Life: request_new (HTTP) -> fill -> sched_submit (engine thread owns the engine part) -> events ->
- * EVENT_END -> both sides request_unref. Fields before "delivery" are read-only after submit.
+ * EVENT_END -> both sides request_unref. Fields before "delivery" are read-only after submit, but
+ * for progress.
  * The event ring is single producer (engine thread), single consumer (the HTTP loop). */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
@@ -53,7 +54,6 @@ struct request {
     uint64_t queue_deadline_ns; /* still queued then: ERR_TIMEOUT; 0 = none */
     uint64_t
         deadline_ns; /* its first token is wanted by then; still queued: ERR_DEADLINE; 0 = none */
-    uint32_t tenant; /* slot in struct tenants */
     atomic_uint *tenant_uses; /* borrows, or NULL: counted down when the request is freed */
     int32_t priority; /* lower first */
     /* overflow=sinks: when the history reaches so many tokens (at least 4 blocks), its first block and the
@@ -64,8 +64,20 @@ struct request {
     uint32_t n_salt_bytes;
 
     int32_t *prompt; /* owns */
-    uint32_t n_prompt;
     uint32_t n_choices; /* n: sequences that share the prompt */
+    bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
+    struct logit_bias *bias; /* owns; sampling.bias points here */
+    struct stop_set stops;
+    char *stop_text; /* owns the bytes of stops */
+    struct sampling_params sampling;
+
+    /* What each token needs, on one cache line; of these progress alone changes after submit. */
+    _Alignas(64) struct request_progress progress;
+    struct grammar *grammar; /* holds a reference; the output matches it; NULL: free */
+    int32_t *stop_tokens; /* owns: stop_token_ids */
+    uint32_t n_stop_tokens;
+    uint32_t n_prompt;
+    uint32_t tenant; /* slot in struct tenants */
     uint32_t max_tokens; /* output tokens per choice, clamped already; 0 with echo: score only */
     uint32_t min_tokens;
     bool ignore_eos;
@@ -74,26 +86,17 @@ struct request {
     bool
         fill; /* with max_tokens 0: computes all but the last prompt token for the prefix cache, and saves
                 * that to the disk, if there is one */
-    bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
-    struct sampling_params sampling;
-    struct logit_bias *bias; /* owns; sampling.bias points here */
-    struct stop_set stops;
-    char *stop_text; /* owns the bytes of stops */
-    struct grammar *grammar; /* holds a reference; the output matches it; NULL: free */
-    int32_t *stop_tokens; /* owns: stop_token_ids */
-    uint32_t n_stop_tokens;
 
     /* delivery */
     struct byte_ring ring;
-    struct ledger_hold held; /* its memory; given back when it is freed */
     void (*wake)(struct request *r, void *arg); /* engine thread, at most once per step */
     void *wake_arg;
     atomic_bool cancelled; /* set by the HTTP side through sched_cancel */
     /* Place in the queue as of the engine thread's last look, 1 is next; 0: not queued, or too far
      * back to be reported. */
     atomic_uint queue_position;
-    struct request_progress progress;
 
+    struct ledger_hold held; /* its memory; given back when it is freed */
     void *engine_part; /* scheduler's own; NULL for others */
 
     /* HTTP side's own: the loop's list of woken requests. */

@@ -94,6 +94,24 @@ static bool follow_grammar(struct sched *s, struct seq *q, int32_t token, bool *
     return false;
 }
 
+/* Tokens and times of what was just sampled, for its request and the step. */
+static void count_token(struct sched *s, struct step *t, struct seq *q)
+{
+    struct req *req = q->req;
+    struct request_progress *progress = &req->r->progress;
+    t->n_tokens++;
+    q->n_out++;
+    req->n_output++;
+    atomic_store_explicit(&progress->n_output, req->n_output, memory_order_relaxed);
+    tenant_charge(s->tenants, req->r->tenant, 0, 0, 1);
+    gauges_token(s, t, q);
+    if (!req->first_token_ns) {
+        req->first_token_ns = s->now_ns;
+        atomic_store_explicit(&progress->first_token_ns, s->now_ns, memory_order_relaxed);
+    }
+    q->last_token_ns = s->now_ns;
+}
+
 static void retire_token(struct sched *s, struct step *t, struct seq *q,
                          const struct sample_job *job)
 {
@@ -101,11 +119,7 @@ static void retire_token(struct sched *s, struct step *t, struct seq *q,
     q->tokens[q->n_tok++] = job->token;
     if (q->past)
         q->past[r->n_prompt + q->n_out] = job->token;
-    q->n_out++;
-    q->req->n_output++;
-    atomic_store_explicit(&q->req->r->progress.n_output, q->req->n_output, memory_order_relaxed);
-    tenant_charge(s->tenants, r->tenant, 0, 0, 1);
-    gauges_token(s, t, q);
+    count_token(s, t, q);
     bool stops = q->n_out > r->min_tokens && ends_choice(s, r, job->token), over = false;
     if (q->match && !stops && !follow_grammar(s, q, job->token, &over))
         return;
@@ -168,8 +182,8 @@ static void commit_spans(struct sched *s, struct step *t)
         q->used_ns = s->now_ns;
         if (!q->req->first_scheduled_ns)
             q->req->first_scheduled_ns = t->begin_ns;
-        if (q->choice == 0)
-            report_prompt(q);
+        if (q->choice == 0 && t->batch.span[i].pos0 < q->req->r->n_prompt)
+            report_prompt(q); /* of rows behind the prompt it would say the same again */
         stopwatch_step(&q->req->watch, t->batch.step, t->begin_ns, s->now_ns,
                        q->req->first_token_ns != 0);
     }

@@ -83,8 +83,8 @@ struct sched_disk {
     struct kv_disk_stats seen; /* what the metrics stand at */
 };
 
-/* One step: what plan fills, the backend runs and retire applies. Another one may be planned while it is in
- * flight. Owns its arrays. */
+/* One step: what plan fills, the backend runs and retire applies. Owns its arrays. One is in flight at a time:
+ * step.c collects it right after its submit. */
 struct step {
     struct batch batch;
     struct seq **span_seq; /* [max_running]: whose span */

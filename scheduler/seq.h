@@ -47,6 +47,7 @@ struct seq {
     enum seq_state state;
     int32_t *tokens; /* inside req.slab: [req_history] */
     int32_t *past; /* overflow=sinks: the history with what was cut out of tokens; else NULL */
+    struct gram_match *match; /* borrows from req.match; NULL: no grammar */
     uint32_t n_dropped; /* tokens that were cut out */
     uint32_t n_tok; /* tokens of the history that may be computed now */
     uint32_t n_kv; /* tokens whose KV is computed and retired */
@@ -62,11 +63,10 @@ struct seq {
     uint64_t pass; /* step in which its prompt was looked at */
     uint32_t n_preempted; /* times it was parked */
     uint32_t n_staged; /* of its blocks read from the spill file in each step */
-    uint64_t look_epoch; /* sched.epoch when it was last seen not to fit */
     uint64_t last_token_ns;
     struct kv_seq kv;
-    struct gram_match *match; /* borrows from req.match; NULL: no grammar */
-    uint32_t *mask; /* likewise: room for a bit per token */
+    uint64_t look_epoch; /* sched.epoch when it was last seen not to fit */
+    uint32_t *mask; /* borrows from req.mask: room for a bit per token; NULL: no grammar */
     struct detok detok;
     struct stop_scan scan;
 };
@@ -105,13 +105,14 @@ struct req {
     uint32_t n_scored; /* prompt tokens whose EVENT_PROMPT is out */
     const int32_t *ban; /* inside slab: stop tokens, banned before min_tokens */
     uint32_t n_ban;
-    uint32_t n_output;
-    enum finish_reason reason; /* of the choice that finished last */
-    struct stopwatch watch;
     uint32_t *print; /* owns: fingerprints of the prompt's blocks for the journal, or NULL */
     uint32_t n_print;
     uint64_t print_state; /* behind the last of them */
-    uint64_t queued_ns, admitted_ns, first_scheduled_ns, first_token_ns;
+    uint64_t queued_ns, admitted_ns;
+    uint64_t first_scheduled_ns, first_token_ns;
+    struct stopwatch watch;
+    uint32_t n_output;
+    enum finish_reason reason; /* of the choice that finished last */
 };
 
 /* Engine part of r. */
