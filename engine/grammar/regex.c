@@ -265,7 +265,8 @@ static expr_id json_class(struct exprs *x, const struct expr_range *range, uint3
         if (range_holds(range, n, (uint8_t)*c) != negated)
             expr_list_add(&list, escaped(x, (uint8_t)*c));
     if (negated) {
-        memcpy(raw, range, n * sizeof(*raw));
+        if (n > 0) /* range may be NULL, which memcpy must not get */
+            memcpy(raw, range, n * sizeof(*raw));
         raw[n] = (struct expr_range){0, 0x1f};
         raw[n + 1] = (struct expr_range){'"', '"'};
         raw[n + 2] = (struct expr_range){'\\', '\\'};
