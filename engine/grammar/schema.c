@@ -1,13 +1,13 @@
-/* Schemas, references and alternatives; see schema.h and schema_int.h. */
+/* Schemas, types and alternatives; see schema.h and schema_int.h. */
 #include "engine/grammar/schema.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "engine/grammar/regex.h"
 #include "engine/grammar/schema_int.h"
 
 /* ---- errors ---- */
@@ -68,311 +68,6 @@ static const struct json *any_node(const struct conj *c)
     return c->n ? c->node[0] : NULL;
 }
 
-/* ---- keywords ---- */
-
-bool conj_has(const struct conj *c, const char *key)
-{
-    for (uint32_t i = 0; i < c->n; i++)
-        if (json_get(c->node[i], key))
-            return true;
-    return false;
-}
-
-const struct json *conj_one(struct schema *s, const struct conj *c, const char *key)
-{
-    const struct json *found = NULL;
-    for (uint32_t i = 0; i < c->n; i++) {
-        const struct json *v = json_get(c->node[i], key);
-        if (!v)
-            continue;
-        if (found && !str_eq(json_raw(found), json_raw(v)))
-            schema_fail(s, ERR_UNSUPPORTED, c->node[i], key,
-                        "\"%s\" is given by several schemas of an allOf", key);
-        found = v;
-    }
-    return found;
-}
-
-bool conj_count(struct schema *s, const struct conj *c, const char *key, bool largest,
-                uint32_t *out)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < c->n; i++) {
-        const struct json *v = json_get(c->node[i], key);
-        int64_t n;
-        if (!v)
-            continue;
-        if (!json_is(v, JSON_NUMBER) || !json_i64(v, 0, EXPR_MAX_REPEAT, &n)) {
-            schema_fail(s, ERR_INVALID, c->node[i], key, "must be a whole number from 0 to %d",
-                        EXPR_MAX_REPEAT);
-            return false;
-        }
-        if (!any || (largest ? n > *out : n < *out))
-            *out = (uint32_t)n;
-        any = true;
-    }
-    return any;
-}
-
-/* ---- basic parts ---- */
-
-expr_id schema_space(struct schema *s)
-{
-    struct err e;
-    return regex_expr(s->x, STR_LIT("( |\n[ \t]{0,32})?"), REGEX_PLAIN, true, &e);
-}
-
-expr_id schema_any_string(struct schema *s)
-{
-    struct err e;
-    if (!s->string) {
-        s->string = exprs_add_rule(s->x);
-        exprs_set_rule(
-            s->x, s->string,
-            regex_expr(s->x,
-                       STR_LIT("\"([^\"\\\\\\x00-\\x1f]|\\\\([\"\\\\/bfnrt]|"
-                               "u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})))*\""),
-                       REGEX_PLAIN, true, &e));
-    }
-    return expr_rule(s->x, s->string);
-}
-
-struct str schema_text(struct schema *s, struct str text, struct buf *out)
-{
-    (void)s;
-    buf_clear(out);
-    json_add_string(out, text);
-    return buf_str(out);
-}
-
-expr_id schema_literal(struct schema *s, const struct json *value)
-{
-    struct buf text = {0};
-    json_add_value(&text, value);
-    expr_id id = expr_literal(s->x, buf_str(&text));
-    buf_release(&text);
-    return id;
-}
-
-/* first (between more)* in brackets; the content is optional. */
-static expr_id listed(struct schema *s, const char *open, expr_id item, const char *close)
-{
-    struct exprs *x = s->x;
-    expr_id space = schema_space(s);
-    expr_id more = expr_seq3(x, expr_text(x, ","), space, item);
-    expr_id items = expr_seq2(x, item, expr_repeat(x, more, 0, EXPR_MANY));
-    expr_id full = expr_seq(x, (expr_id[]){space, items, space}, 3);
-    return expr_seq3(x, expr_text(x, open), expr_maybe(x, full), expr_text(x, close));
-}
-
-static expr_id any_object(struct schema *s)
-{
-    expr_id pair = expr_seq(s->x,
-                            (expr_id[]){schema_any_string(s), expr_text(s->x, ":"), schema_space(s),
-                                        schema_any_value(s)},
-                            4);
-    return listed(s, "{", pair, "}");
-}
-
-static expr_id any_number(struct exprs *x)
-{
-    struct err e;
-    return regex_expr(x, STR_LIT("-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?"),
-                      REGEX_PLAIN, true, &e);
-}
-
-expr_id schema_any_value(struct schema *s)
-{
-    struct exprs *x = s->x;
-    if (s->any_value)
-        return expr_rule(x, s->any_value);
-    s->any_value = exprs_add_rule(x);
-    expr_id array = listed(s, "[", expr_rule(x, s->any_value), "]");
-    expr_id all[] = {any_object(s),        array,
-                     schema_any_string(s), any_number(x),
-                     expr_text(x, "true"), expr_text(x, "false"),
-                     expr_text(x, "null")};
-    exprs_set_rule(x, s->any_value, expr_alt(x, all, 7));
-    return expr_rule(x, s->any_value);
-}
-
-void schema_any_object(struct exprs *x)
-{
-    struct err e;
-    struct schema s = {.x = x, .e = &e};
-    exprs_set_rule(x, 0, any_object(&s));
-}
-
-/* ---- references ---- */
-
-static const struct json *target_of(struct schema *s, const struct json *node)
-{
-    const struct json *ref = json_get(node, "$ref"), *target = NULL;
-    if (json_is(ref, JSON_STRING))
-        target = schema_find(s->root, json_string(ref));
-    if (!target)
-        schema_fail(s, ERR_UNSUPPORTED, node, "$ref",
-                    "is no pointer into this schema, such as #/$defs/name");
-    return target;
-}
-
-static expr_id ref_rule(struct schema *s, const struct json *target)
-{
-    for (uint32_t i = 0; i < s->n_refs; i++)
-        if (s->ref[i].target == target)
-            return expr_rule(s->x, s->ref[i].rule);
-    if (s->n_refs == s->cap_refs) {
-        s->cap_refs = s->cap_refs ? 2 * s->cap_refs : 16;
-        s->ref = mem_realloc(s->ref, mem_mul(s->cap_refs, sizeof(*s->ref)));
-    }
-    uint32_t rule = exprs_add_rule(s->x);
-    s->ref[s->n_refs++] = (struct ref_rule){target, rule};
-    expr_id body = schema_value(s, target);
-    if (!s->failed)
-        exprs_set_rule(s->x, rule, body);
-    return expr_rule(s->x, rule);
-}
-
-/* ---- meaning of a keyword ---- */
-
-enum keyword { KEYWORD_ANNOTATION, KEYWORD_ASSERTION, KEYWORD_REFUSED };
-
-static enum keyword kind_of(struct str key)
-{
-    static const char *const assertions[] = {"$ref",
-                                             "allOf",
-                                             "anyOf",
-                                             "oneOf",
-                                             "type",
-                                             "enum",
-                                             "const",
-                                             "properties",
-                                             "required",
-                                             "additionalProperties",
-                                             "patternProperties",
-                                             "minProperties",
-                                             "maxProperties",
-                                             "items",
-                                             "prefixItems",
-                                             "minItems",
-                                             "maxItems",
-                                             "uniqueItems",
-                                             "pattern",
-                                             "format",
-                                             "minLength",
-                                             "maxLength",
-                                             "minimum",
-                                             "maximum",
-                                             "exclusiveMinimum",
-                                             "exclusiveMaximum",
-                                             "multipleOf",
-                                             "additionalItems"};
-    static const char *const refused[] = {"not",
-                                          "if",
-                                          "contains",
-                                          "minContains",
-                                          "maxContains",
-                                          "propertyNames",
-                                          "dependentRequired",
-                                          "dependentSchemas",
-                                          "dependencies",
-                                          "unevaluatedItems",
-                                          "unevaluatedProperties",
-                                          "$dynamicRef",
-                                          "$recursiveRef",
-                                          "divisibleBy",
-                                          "extends",
-                                          "disallow"};
-    for (size_t i = 0; i < sizeof(assertions) / sizeof(assertions[0]); i++)
-        if (str_eq_c(key, assertions[i]))
-            return KEYWORD_ASSERTION;
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (str_eq_c(key, refused[i]))
-            return KEYWORD_REFUSED;
-    return KEYWORD_ANNOTATION;
-}
-
-/* If it is the only schema that must hold, unevaluatedProperties: false means additionalProperties: false
- * (schema_object.c); true has no effect. */
-static bool is_harmless(const struct json *v)
-{
-    struct str key = json_key(v);
-    if (str_eq_c(key, "unevaluatedProperties"))
-        return json_is(v, JSON_TRUE) || json_is(v, JSON_FALSE);
-    return str_eq_c(key, "unevaluatedItems") && json_is(v, JSON_TRUE);
-}
-
-static void check_keywords(struct schema *s, const struct json *node)
-{
-    for (const struct json *v = json_first(node); v && !s->failed; v = json_next(v)) {
-        struct str key = json_key(v);
-        if (kind_of(key) == KEYWORD_REFUSED && !is_harmless(v))
-            schema_fail(s, ERR_UNSUPPORTED, v, NULL, "\"%.*s\" is not supported", (int)key.len,
-                        key.ptr);
-    }
-}
-
-static bool has_only(const struct json *node, const char *a, const char *b)
-{
-    for (const struct json *v = json_first(node); v; v = json_next(v)) {
-        struct str key = json_key(v);
-        if (kind_of(key) != KEYWORD_ANNOTATION && !str_eq_c(key, a) && !str_eq_c(key, b))
-            return false;
-    }
-    return true;
-}
-
-/* ---- conjunctions ---- */
-
-/* False: nothing matches, or an error occurred. */
-static bool conj_add(struct schema *s, struct conj *c, const struct json *node)
-{
-    if (json_is(node, JSON_TRUE))
-        return true;
-    if (json_is(node, JSON_FALSE))
-        return false;
-    if (!json_is(node, JSON_OBJECT)) {
-        schema_fail(s, ERR_INVALID, node, NULL, "a schema must be an object or a boolean");
-        return false;
-    }
-    if (c->n == CONJ_MAX) {
-        schema_fail(s, ERR_TOO_LARGE, node, NULL, "over %d schemas must hold together", CONJ_MAX);
-        return false;
-    }
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (c->node[i] != node)
-            continue;
-        schema_fail(s, ERR_UNSUPPORTED, node, NULL, "refers to itself without a value in between");
-        return false;
-    }
-    check_keywords(s, node);
-    c->node[c->n++] = node;
-    return !s->failed;
-}
-
-/* Adds the schemas of $ref and allOf, to any depth. */
-static bool expand(struct schema *s, struct conj *c)
-{
-    for (; c->n_expanded < c->n; c->n_expanded++) {
-        const struct json *node = c->node[c->n_expanded], *all = json_get(node, "allOf");
-        if (json_get(node, "$ref")) {
-            const struct json *target = target_of(s, node);
-            if (!target || !conj_add(s, c, target))
-                return false;
-        }
-        if (all && (!json_is(all, JSON_ARRAY) || !json_count(all))) {
-            schema_fail(s, ERR_INVALID, node, "allOf", "must be an array of schemas");
-            return false;
-        }
-        for (const struct json *v = all ? json_first(all) : NULL; v; v = json_next(v))
-            if (!conj_add(s, c, v))
-                return false;
-    }
-    return true;
-}
-
-static expr_id conj_expr(struct schema *s, struct conj *c);
-
 /* ---- type ---- */
 
 static uint32_t type_bit(struct schema *s, const struct json *node, const struct json *v)
@@ -386,7 +81,7 @@ static uint32_t type_bit(struct schema *s, const struct json *node, const struct
     return 0;
 }
 
-static uint32_t node_types(struct schema *s, const struct json *node)
+uint32_t schema_types(struct schema *s, const struct json *node)
 {
     const struct json *type = json_get(node, "type");
     uint32_t bits = 0;
@@ -404,7 +99,7 @@ static uint32_t conj_types(struct schema *s, const struct conj *c)
 {
     uint32_t bits = TYPE_ANY;
     for (uint32_t i = 0; i < c->n; i++)
-        bits &= node_types(s, c->node[i]);
+        bits &= schema_types(s, c->node[i]);
     return bits;
 }
 
@@ -505,7 +200,7 @@ static expr_id enumerated(struct schema *s, const struct conj *c, const struct j
         static const char *const beside[] = {"enum", "const", "$ref", "allOf", "anyOf", "oneOf"};
         bool plain = false;
         for (size_t k = 0; k < sizeof(beside) / sizeof(beside[0]) && !plain; k++)
-            plain = has_only(c->node[i], "type", beside[k]);
+            plain = conj_only_has(c->node[i], "type", beside[k]);
         if (!plain)
             return schema_fail(s, ERR_UNSUPPORTED, c->node[i], NULL,
                                "enum or const beside other assertions");
@@ -524,119 +219,7 @@ static expr_id enumerated(struct schema *s, const struct conj *c, const struct j
 
 /* ---- anyOf and oneOf ---- */
 
-/* What is compared pair by pair is bounded as a whole. Once that failed, everything counts as apart. */
-static bool compared_enough(struct schema *s, const struct json *node)
-{
-    if (++s->n_compared > SCHEMA_MAX_COMPARED)
-        schema_fail(s, ERR_TOO_LARGE, node, NULL, "its branches take too long to compare");
-    return s->failed;
-}
-
-/* Known facts about a branch: a set of types, or the constant of a required member. */
-static const struct json *resolve(struct schema *s, const struct json *node)
-{
-    for (int i = 0; i < SCHEMA_MAX_DEPTH && json_is(node, JSON_OBJECT) && json_get(node, "$ref");
-         i++)
-        node = target_of(s, node);
-    return node;
-}
-
-static bool same_value(const struct json *a, const struct json *b)
-{
-    struct buf x = {0}, y = {0};
-    json_add_value(&x, a);
-    json_add_value(&y, b);
-    bool same = str_eq(buf_str(&x), buf_str(&y));
-    buf_release(&x);
-    buf_release(&y);
-    return same ||
-           (json_is(a, JSON_NUMBER) && json_is(b, JSON_NUMBER) && json_double(a) == json_double(b));
-}
-
-static const struct json *choices(const struct json *node, size_t *n)
-{
-    const struct json *constant = json_get(node, "const"), *values = json_get(node, "enum");
-    *n = constant ? 1 : json_is(values, JSON_ARRAY) ? json_count(values) : 0;
-    return constant ? constant : *n ? json_first(values) : NULL;
-}
-
-static bool values_apart(struct schema *s, const struct json *a, const struct json *b)
-{
-    size_t n_a, n_b;
-    const struct json *x = choices(a, &n_a);
-    if (!n_a || !choices(b, &n_b))
-        return false;
-    for (size_t i = 0; i < n_a; i++, x = json_next(x)) {
-        const struct json *y = choices(b, &n_b);
-        for (size_t k = 0; k < n_b; k++, y = json_next(y))
-            if (compared_enough(s, a) || same_value(x, y))
-                return false;
-    }
-    return true;
-}
-
-static bool requires(struct schema *s, const struct json *node, struct str name)
-{
-    const struct json *list = json_get(node, "required");
-    for (const struct json *v = json_is(list, JSON_ARRAY) ? json_first(list) : NULL; v;
-         v = json_next(v))
-        if (compared_enough(s, node) || (json_is(v, JSON_STRING) && str_eq(json_string(v), name)))
-            return true;
-    return false;
-}
-
-static bool objects_apart(struct schema *s, const struct json *a, const struct json *b)
-{
-    const struct json *own = json_get(a, "properties"), *other = json_get(b, "properties");
-    for (const struct json *v = json_is(own, JSON_OBJECT) ? json_first(own) : NULL; v;
-         v = json_next(v)) {
-        struct str name = json_key(v);
-        const struct json *w = json_is(other, JSON_OBJECT) ? json_first(other) : NULL;
-        while (w && !compared_enough(s, a) && !str_eq(json_key(w), name))
-            w = json_next(w);
-        if (!w || !requires(s, a, name) || !requires(s, b, name))
-            continue;
-        const struct json *x = resolve(s, v), *y = resolve(s, w);
-        if (json_is(x, JSON_OBJECT) && json_is(y, JSON_OBJECT) &&
-            (values_apart(s, x, y) || !(node_types(s, x) & node_types(s, y))))
-            return true;
-    }
-    return false;
-}
-
-/* True when it is certain that no value matches both. */
-static bool are_apart(struct schema *s, const struct json *a, const struct json *b)
-{
-    a = resolve(s, a);
-    b = resolve(s, b);
-    if (json_is(a, JSON_FALSE) || json_is(b, JSON_FALSE))
-        return true;
-    if (!json_is(a, JSON_OBJECT) || !json_is(b, JSON_OBJECT))
-        return false;
-    return !(node_types(s, a) & node_types(s, b)) || values_apart(s, a, b) ||
-           objects_apart(s, a, b);
-}
-
-static bool check_one_of(struct schema *s, const struct json *node, const struct json *list)
-{
-    size_t i = 0;
-    for (const struct json *a = json_first(list); a && !s->failed; a = json_next(a), i++) {
-        size_t k = i + 1;
-        for (const struct json *b = json_next(a); b; b = json_next(b), k++) {
-            if (compared_enough(s, node))
-                return false;
-            if (are_apart(s, a, b))
-                continue;
-            schema_fail(
-                s, ERR_UNSUPPORTED, node, "oneOf",
-                "branches %zu and %zu are not seen to exclude one another (different types, or "
-                "different constants of a required member): use anyOf",
-                i, k);
-            return false;
-        }
-    }
-    return !s->failed;
-}
+static expr_id conj_expr(struct schema *s, struct conj *c);
 
 static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, const char *key)
 {
@@ -644,12 +227,12 @@ static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, con
     struct expr_list all = {NULL, 0, 0};
     if (!json_is(list, JSON_ARRAY) || !json_count(list))
         return schema_fail(s, ERR_INVALID, node, key, "must be an array of schemas");
-    if (strcmp(key, "oneOf") == 0 && !check_one_of(s, node, list))
+    if (strcmp(key, "oneOf") == 0 && !schema_check_one_of(s, node, list))
         return expr_never(s->x);
     for (const struct json *v = json_first(list); v && !s->failed; v = json_next(v)) {
         struct conj with = *c;
         with.branched |= 1u << at;
-        if (c->n == 1 && has_only(node, key, key))
+        if (c->n == 1 && conj_only_has(node, key, key))
             expr_list_add(&all, schema_value(s, v)); /* no other keywords: a $ref can be a rule */
         else if (conj_add(s, &with, v))
             expr_list_add(&all, conj_expr(s, &with));
@@ -679,7 +262,7 @@ static expr_id conj_expr(struct schema *s, struct conj *c)
     const char *key = NULL;
     if (++s->n_visits > SCHEMA_MAX_VISITS)
         return schema_fail(s, ERR_TOO_LARGE, any_node(c), NULL, "the schema is too large");
-    if (!expand(s, c))
+    if (!conj_expand(s, c))
         return expr_never(s->x);
     uint32_t at = find_branching(s, c, &key);
     if (s->failed)
@@ -703,10 +286,11 @@ expr_id schema_value(struct schema *s, const struct json *node)
         return schema_fail(s, ERR_TOO_LARGE, node, NULL, "schemas lie over %d deep",
                            SCHEMA_MAX_DEPTH);
     expr_id id;
-    if (json_is(node, JSON_OBJECT) && json_get(node, "$ref") && has_only(node, "$ref", "$ref")) {
-        const struct json *target = target_of(s, node);
-        check_keywords(s, node);
-        id = target ? ref_rule(s, target) : expr_never(s->x);
+    if (json_is(node, JSON_OBJECT) && json_get(node, "$ref") &&
+        conj_only_has(node, "$ref", "$ref")) {
+        const struct json *target = schema_target(s, node);
+        conj_check_keywords(s, node);
+        id = target ? schema_ref_rule(s, target) : expr_never(s->x);
     } else {
         id = conj_add(s, &c, node) ? conj_expr(s, &c) : expr_never(s->x);
     }

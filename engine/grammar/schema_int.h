@@ -57,12 +57,10 @@ expr_id schema_fail(struct schema *s, enum status status, const struct json *nod
 expr_id schema_value(struct schema *s, const struct json *node); /* a schema: object or boolean */
 expr_id schema_all(struct schema *s, const struct json *const *node,
                    uint32_t n); /* all must hold */
-/* The only value of a keyword in a conjunction, NULL when none has it; several that differ are refused. */
-const struct json *conj_one(struct schema *s, const struct conj *c, const char *key);
-bool conj_has(const struct conj *c, const char *key);
-/* A non-negative integer keyword: the largest (of minima) or the smallest value; false: no node has it. */
-bool conj_count(struct schema *s, const struct conj *c, const char *key, bool largest,
-                uint32_t *out);
+/* The types that a schema's `type` leaves. */
+uint32_t schema_types(struct schema *s, const struct json *node);
+
+/* ---- schema_parts.c ---- */
 expr_id schema_space(struct schema *s);
 expr_id schema_any_value(struct schema *s);
 expr_id schema_any_string(struct schema *s);
@@ -70,8 +68,29 @@ expr_id schema_literal(struct schema *s, const struct json *value); /* const, an
 struct str schema_text(struct schema *s, struct str text,
                        struct buf *out); /* quoted and escaped, in out */
 
-/* What a $ref points to, NULL for nothing or a form that is not supported. */
-const struct json *schema_find(const struct json *root, struct str ref);
+/* ---- schema_conj.c ---- */
+/* The only value of a keyword in a conjunction, NULL when none has it; several that differ are refused. */
+const struct json *conj_one(struct schema *s, const struct conj *c, const char *key);
+bool conj_has(const struct conj *c, const char *key);
+/* A non-negative integer keyword: the largest (of minima) or the smallest value; false: no node has it. */
+bool conj_count(struct schema *s, const struct conj *c, const char *key, bool largest,
+                uint32_t *out);
+/* An error for keywords that cannot be honoured. */
+void conj_check_keywords(struct schema *s, const struct json *node);
+/* True when the schema has no keywords but a, b and annotations. */
+bool conj_only_has(const struct json *node, const char *a, const char *b);
+/* False: nothing matches, or an error occurred. */
+bool conj_add(struct schema *s, struct conj *c, const struct json *node);
+bool conj_expand(struct schema *s, struct conj *c); /* adds the schemas of $ref and allOf */
+
+/* ---- schema_apart.c ---- */
+/* False, and an error, when two branches of a oneOf are not seen to exclude one another. */
+bool schema_check_one_of(struct schema *s, const struct json *node, const struct json *list);
+
+/* ---- schema_ref.c ---- */
+/* What a $ref points to; NULL, and an error, for nothing or a form that is not supported. */
+const struct json *schema_target(struct schema *s, const struct json *node);
+expr_id schema_ref_rule(struct schema *s, const struct json *target); /* one rule per target */
 
 /* ---- per type ---- */
 expr_id schema_object(struct schema *s, const struct conj *c);

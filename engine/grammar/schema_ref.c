@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "engine/grammar/schema_int.h"
 
 static const struct json *step_pointer(const struct json *at, struct str part)
@@ -31,7 +32,7 @@ static const struct json *step_pointer(const struct json *at, struct str part)
     return v;
 }
 
-const struct json *schema_find(const struct json *root, struct str ref)
+static const struct json *find(const struct json *root, struct str ref)
 {
     const struct json *at = root;
     if (ref.len == 0 || ref.ptr[0] != '#' || (ref.len > 1 && ref.ptr[1] != '/') ||
@@ -45,4 +46,32 @@ const struct json *schema_find(const struct json *root, struct str ref)
         i = end;
     }
     return at;
+}
+
+const struct json *schema_target(struct schema *s, const struct json *node)
+{
+    const struct json *ref = json_get(node, "$ref"), *target = NULL;
+    if (json_is(ref, JSON_STRING))
+        target = find(s->root, json_string(ref));
+    if (!target)
+        schema_fail(s, ERR_UNSUPPORTED, node, "$ref",
+                    "is no pointer into this schema, such as #/$defs/name");
+    return target;
+}
+
+expr_id schema_ref_rule(struct schema *s, const struct json *target)
+{
+    for (uint32_t i = 0; i < s->n_refs; i++)
+        if (s->ref[i].target == target)
+            return expr_rule(s->x, s->ref[i].rule);
+    if (s->n_refs == s->cap_refs) {
+        s->cap_refs = s->cap_refs ? 2 * s->cap_refs : 16;
+        s->ref = mem_realloc(s->ref, mem_mul(s->cap_refs, sizeof(*s->ref)));
+    }
+    uint32_t rule = exprs_add_rule(s->x);
+    s->ref[s->n_refs++] = (struct ref_rule){target, rule};
+    expr_id body = schema_value(s, target);
+    if (!s->failed)
+        exprs_set_rule(s->x, rule, body);
+    return expr_rule(s->x, rule);
 }
