@@ -3,6 +3,7 @@
 #include "base/base_test.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
@@ -88,15 +89,18 @@ static void lower(const struct ledger_hold *h, uint32_t kind, uint64_t n)
         atomic_fetch_sub(&l->by_key[h->key], n);
 }
 
-static enum status check(const struct ledger_hold *h, uint32_t kind, uint64_t n, struct sums s,
-                         struct err *e)
+/* The most that a hold may take together with others, when it has `sum` itself. */
+static uint64_t most_for(uint64_t total, uint64_t sum)
+{
+    return sum > LEDGER_SMALL_BYTES ? total - total / 8 : total;
+}
+
+/* Bounds of one hold and of its key. */
+static enum status check_key(const struct ledger_hold *h, uint32_t kind, uint64_t sum,
+                             struct sums s, struct err *e)
 {
     const struct ledger *l = h->ledger;
-    uint64_t total = l->total, most = total, sum = h->sum + n;
-    uint64_t of_kind = total / 100 * l->kind[kind].share;
-    if (sum > LEDGER_SMALL_BYTES)
-        most -= total / 8;
-    uint64_t alone = h->shared ? most / 2 : most;
+    uint64_t total = l->total, alone = most_for(total, sum) / (h->shared ? 2 : 1);
     if (sum > alone)
         return err_set_field(e, ERR_TOO_LARGE, NULL, "request_too_large",
                              "the request would take %llu bytes of memory (%s), over the limit "
@@ -108,6 +112,18 @@ static enum status check(const struct ledger_hold *h, uint32_t kind, uint64_t n,
                              "requests of this key would hold %llu bytes of memory (%s), more than "
                              "is left for others",
                              (unsigned long long)s.by_key, l->kind[kind].name);
+    return OK;
+}
+
+static enum status check(const struct ledger_hold *h, uint32_t kind, uint64_t n, struct sums s,
+                         struct err *e)
+{
+    const struct ledger *l = h->ledger;
+    uint64_t total = l->total, most = most_for(total, h->sum + n);
+    uint64_t of_kind = total / 100 * l->kind[kind].share;
+    enum status status = check_key(h, kind, h->sum + n, s, e);
+    if (status)
+        return status;
     if (s.used > most || s.by_kind > of_kind)
         return err_set_field(e, ERR_NO_MEMORY, NULL, "out_of_memory",
                              "the server's memory for requests is used up (%s): %llu of %llu bytes",
@@ -168,6 +184,38 @@ enum status ledger_resize(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes
     if (n_bytes > now)
         return ledger_take(h, kind, n_bytes - now, e);
     ledger_give(h, kind, now - n_bytes);
+    return OK;
+}
+
+static uint32_t first_kind(const struct ledger_hold *h)
+{
+    uint32_t kind = 0;
+    while (kind + 1 < h->ledger->n_kinds && !h->n_bytes[kind])
+        kind++;
+    return kind;
+}
+
+enum status ledger_move(struct ledger_hold *from, struct ledger_hold *to, struct err *e)
+{
+    struct ledger *l = from->ledger;
+    CHECK(to->ledger == l && to->sum == 0);
+    if (l && to->key != LEDGER_NOBODY) {
+        struct sums s = {.used = l->used,
+                         .by_key = atomic_fetch_add(&l->by_key[to->key], from->sum) + from->sum};
+        uint32_t kind = first_kind(from);
+        enum status status = check_key(to, kind, from->sum, s, e);
+        if (status) {
+            atomic_fetch_sub(&l->by_key[to->key], from->sum);
+            atomic_fetch_add(&l->refusals[kind], 1);
+            return status;
+        }
+    }
+    if (l && from->key != LEDGER_NOBODY)
+        atomic_fetch_sub(&l->by_key[from->key], from->sum);
+    memcpy(to->n_bytes, from->n_bytes, sizeof(to->n_bytes));
+    memset(from->n_bytes, 0, sizeof(from->n_bytes));
+    to->sum = from->sum;
+    from->sum = 0;
     return OK;
 }
 

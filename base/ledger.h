@@ -59,6 +59,9 @@ void ledger_give(struct ledger_hold *h, uint32_t kind,
                  uint64_t n_bytes); /* at most what the hold has taken */
 /* Takes or gives back the difference, so that the hold has n_bytes of the kind. */
 enum status ledger_resize(struct ledger_hold *h, uint32_t kind, uint64_t n_bytes, struct err *e);
+/* All that one hold has goes to another, empty one of the same ledger: no more memory is held, so that only the bounds of
+ * the new key can refuse it. */
+enum status ledger_move(struct ledger_hold *from, struct ledger_hold *to, struct err *e);
 void ledger_drop(struct ledger_hold *h); /* gives everything back */
 
 #endif

@@ -130,6 +130,35 @@ START_TEST(a_key_leaves_as_much_as_it_holds_and_a_new_one_finds_room)
 }
 END_TEST
 
+START_TEST(what_moves_to_another_key_stays_one_amount)
+{
+    struct ledger *l = make();
+    struct ledger_hold a = hold(l, 1, true), b = hold(l, 2, true), big = hold(l, 2, true);
+    struct ledger_hold nobody = hold(l, LEDGER_NOBODY, false);
+    struct err e;
+    ck_assert_int_eq(ledger_take(&a, 1, 100 * KIB, &e), OK);
+    ck_assert_int_eq(ledger_move(&a, &b, &e), OK);
+    ck_assert_uint_eq(ledger_used_by_key(l, 1), 0);
+    ck_assert_uint_eq(ledger_used_by_key(l, 2), 100 * KIB);
+    ck_assert_uint_eq(a.sum, 0);
+    ck_assert_int_eq(ledger_move(&b, &nobody, &e), OK);
+    ck_assert_uint_eq(ledger_used_by_key(l, 2), 0);
+    ck_assert_uint_eq(ledger_used(l), 100 * KIB);
+    /* A key that holds as much as is free takes nothing over. */
+    ck_assert_int_eq(ledger_take(&big, 0, 440 * KIB, &e), OK);
+    ck_assert_int_eq(ledger_move(&nobody, &b, &e), ERR_QUEUE_FULL);
+    ck_assert_str_eq(e.code, "key_memory_full");
+    ck_assert_uint_eq(ledger_used_by_key(l, 2), 440 * KIB);
+    ck_assert_uint_eq(ledger_used_by_kind(l, 1), 100 * KIB);
+    ledger_drop(&big);
+    ck_assert_int_eq(ledger_move(&nobody, &b, &e), OK);
+    ledger_drop(&b);
+    ck_assert_uint_eq(ledger_used(l), 0);
+    ck_assert_uint_eq(ledger_used_by_kind(l, 1), 0);
+    ledger_free(l);
+}
+END_TEST
+
 START_TEST(a_hold_without_a_ledger_takes_what_it_likes)
 {
     struct ledger_hold h = {.ledger = NULL};
@@ -178,6 +207,7 @@ int main(void)
     tcase_add_test(t, what_could_never_be_had_is_413);
     tcase_add_test(t, a_kind_has_its_share_and_no_more);
     tcase_add_test(t, a_key_leaves_as_much_as_it_holds_and_a_new_one_finds_room);
+    tcase_add_test(t, what_moves_to_another_key_stays_one_amount);
     tcase_add_test(t, a_hold_without_a_ledger_takes_what_it_likes);
     tcase_add_test(t, threads_that_take_together_pass_no_bound);
     suite_add_tcase(suite, t);
