@@ -59,10 +59,41 @@ static struct cut text_of(struct sched *s, struct seq *q, int32_t token, bool hi
     return cut;
 }
 
+static void explain_mask(struct sched *s, const struct seq *q, struct err *e)
+{
+    switch (gram_mask_limit(q->match, q->mask, s->gram)) {
+    case GRAM_NO_LIMIT:
+        err_set(e, ERR_INVALID,
+                "every token that the grammar allows is banned at position %u of choice %u "
+                "(logit_bias, min_tokens)",
+                q->n_kv, q->choice);
+        break;
+    case GRAM_LIMIT_STEPS:
+        err_set(e, ERR_INVALID,
+                "the grammar is too ambiguous at position %u of choice %u: to find the tokens that "
+                "it allows takes over %d steps",
+                q->n_kv, q->choice, GRAM_MAX_STEPS);
+        break;
+    case GRAM_LIMIT_PLACES:
+        err_set(e, ERR_INVALID,
+                "the grammar is too ambiguous at position %u of choice %u: behind every token that "
+                "it allows, the text is at over %d places of it at once",
+                q->n_kv, q->choice, GRAM_MAX_PLACES);
+        break;
+    case GRAM_LIMIT_TOKENS:
+        err_set(e, ERR_INVALID,
+                "no token of the vocabulary is allowed by the grammar at position %u of choice %u",
+                q->n_kv, q->choice);
+        break;
+    }
+}
+
 static void refuse_row(struct sched *s, struct seq *q, const struct sample_job *job)
 {
     struct err e;
-    if (job->token == SAMPLE_ALL_BANNED)
+    if (job->token == SAMPLE_ALL_BANNED && q->match)
+        explain_mask(s, q, &e);
+    else if (job->token == SAMPLE_ALL_BANNED)
         err_set(&e, ERR_INVALID,
                 "every token is banned at position %u of choice %u (logit_bias, min_tokens)",
                 q->n_kv, q->choice);

@@ -1,20 +1,21 @@
 /* See grammars.h. The tree of the vocabulary is made for the first request that needs it. */
 #include "server/grammars.h"
 
-#include <string.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "base/siphash.h"
 #include "base/thread.h"
-#include "config/ledger.h"
 #include "engine/grammar/vocab.h"
+
+#define GRAMMARS_BAD "invalid_grammar"
 
 enum { MAX_KEPT = 32 };
 
 struct kept {
     uint64_t key[2];
-    struct grammar *grammar; /* holds a reference; NULL: empty */
-    uint64_t n_bytes, used; /* used: the turn of the last look */
+    struct grammar *grammar; /* NULL: empty */
+    uint64_t used; /* the turn of the last look */
 };
 
 struct grammars {
@@ -22,25 +23,21 @@ struct grammars {
     struct mutex lock;
     struct gram_vocab *vocab; /* owns; NULL: not made yet */
     struct kept kept[MAX_KEPT];
-    struct ledger_hold held;
     uint64_t turn;
 };
 
-struct grammars *grammars_new(const struct tokenizer *tok, struct ledger *ledger)
+struct grammars *grammars_new(const struct tokenizer *tok)
 {
     struct grammars *s = mem_zalloc(sizeof(*s));
     s->tok = tok;
-    s->held = (struct ledger_hold){.ledger = ledger, .key = LEDGER_NOBODY};
     mutex_init(&s->lock);
     return s;
 }
 
-static void drop(struct grammars *s, struct kept *k)
+static void drop(struct kept *k)
 {
-    if (!k->grammar)
-        return;
-    ledger_give(&s->held, LEDGER_GRAMMARS, k->n_bytes);
-    grammar_unref(k->grammar);
+    if (k->grammar)
+        grammar_set_cached(k->grammar, false);
     k->grammar = NULL;
 }
 
@@ -49,7 +46,7 @@ void grammars_free(struct grammars *s)
     if (!s)
         return;
     for (uint32_t i = 0; i < MAX_KEPT; i++)
-        drop(s, &s->kept[i]);
+        drop(&s->kept[i]);
     gram_vocab_free(s->vocab);
     mutex_release(&s->lock);
     mem_free(s);
@@ -77,69 +74,125 @@ static void key_of(enum grammar_kind kind, const struct json *source, uint64_t k
     siphash_end(&h, key);
 }
 
-/* With a reference, or NULL. */
-static struct grammar *find(struct grammars *s, const uint64_t key[2])
+static struct kept *find(struct grammars *s, const uint64_t key[2])
 {
-    struct grammar *g = NULL;
-    mutex_lock(&s->lock);
-    for (uint32_t i = 0; i < MAX_KEPT && !g; i++) {
+    for (uint32_t i = 0; i < MAX_KEPT; i++) {
         struct kept *k = &s->kept[i];
-        if (!k->grammar || k->key[0] != key[0] || k->key[1] != key[1])
-            continue;
-        k->used = ++s->turn;
-        g = k->grammar;
-        grammar_ref(g);
+        if (k->grammar && k->key[0] == key[0] && k->key[1] == key[1])
+            return k;
     }
-    mutex_unlock(&s->lock);
-    return g;
+    return NULL;
 }
 
-static struct kept *oldest(struct grammars *s)
+/* The least recently used, an empty place if there is one; idle: of those that no request uses, NULL for none. */
+static struct kept *oldest(struct grammars *s, bool idle)
 {
-    struct kept *best = &s->kept[0];
+    struct kept *best = NULL;
     for (uint32_t i = 0; i < MAX_KEPT; i++) {
-        if (!s->kept[i].grammar)
-            return &s->kept[i];
-        if (s->kept[i].used < best->used)
-            best = &s->kept[i];
+        struct kept *k = &s->kept[i];
+        if (idle && (!k->grammar || !grammar_is_idle(k->grammar)))
+            continue;
+        if (!k->grammar)
+            return k;
+        if (!best || k->used < best->used)
+            best = k;
     }
     return best;
 }
 
-/* Keeps it when the ledger has room; the least recently used make it, down to none. */
+/* Frees a grammar that only the cache has, unless the ledger refuses what no room would help. */
+static bool make_room(struct grammars *s, enum status why)
+{
+    struct kept *k = why == ERR_NO_MEMORY || why == ERR_QUEUE_FULL ? oldest(s, true) : NULL;
+    if (k)
+        drop(k);
+    return k != NULL;
+}
+
+/* *out: NULL when it is not kept, or another one use of it. */
+static enum status use_kept(struct grammars *s, const uint64_t key[2],
+                            const struct gram_owner *owner, struct grammar **out, struct err *e)
+{
+    enum status st = OK;
+    *out = NULL;
+    mutex_lock(&s->lock);
+    struct kept *k = find(s, key);
+    if (k) {
+        struct grammar *g = k->grammar;
+        do {
+            k = find(s, key); /* room may have been made by dropping it */
+            st = k ? grammar_use(g, owner, e) : OK;
+        } while (st && make_room(s, st));
+        *out = k && !st ? g : NULL;
+        if (k)
+            k->used = ++s->turn;
+    }
+    mutex_unlock(&s->lock);
+    return st;
+}
+
+static enum status charge(struct grammars *s, struct grammar *g, const struct gram_owner *owner,
+                          struct err *e)
+{
+    enum status st;
+    mutex_lock(&s->lock);
+    do
+        st = grammar_charge(g, owner, e);
+    while (st && make_room(s, st));
+    mutex_unlock(&s->lock);
+    return st;
+}
+
+/* Keeps it in the place of the least recently used, unless another thread has compiled the same by now. */
 static void keep(struct grammars *s, const uint64_t key[2], struct grammar *g)
 {
-    struct err e;
-    uint64_t n_bytes = grammar_bytes(g);
     mutex_lock(&s->lock);
-    drop(s, oldest(s));
-    for (uint32_t i = 0; i < MAX_KEPT; i++) {
-        if (ledger_take(&s->held, LEDGER_GRAMMARS, n_bytes, &e) == OK) {
-            grammar_ref(g);
-            *oldest(s) = (struct kept){{key[0], key[1]}, g, n_bytes, ++s->turn};
-            break;
-        }
-        struct kept *least = NULL;
-        for (uint32_t k = 0; k < MAX_KEPT; k++)
-            if (s->kept[k].grammar && (!least || s->kept[k].used < least->used))
-                least = &s->kept[k];
-        if (!least)
-            break;
-        drop(s, least);
+    if (!find(s, key)) {
+        struct kept *k = oldest(s, false);
+        drop(k);
+        *k = (struct kept){{key[0], key[1]}, g, ++s->turn};
+        grammar_set_cached(g, true);
     }
     mutex_unlock(&s->lock);
 }
 
+enum status grammars_bad(struct err *e)
+{
+    snprintf(e->code, sizeof(e->code), "%s", GRAMMARS_BAD);
+    if (e->status == ERR_TOO_LARGE) /* of the request, not of its body */
+        e->status = ERR_INVALID;
+    return e->status;
+}
+
+static enum status compile(struct grammars *s, enum grammar_kind kind, const struct json *source,
+                           struct grammar **out, struct err *e)
+{
+    enum status st = grammar_compile(kind, source, vocab_of(s), out, e);
+    return st ? grammars_bad(e) : OK;
+}
+
 enum status grammars_get(struct grammars *s, enum grammar_kind kind, const struct json *source,
-                         struct grammar **out, struct err *e)
+                         const struct gram_owner *owner, struct grammar **out, struct err *e)
 {
     uint64_t key[2];
     key_of(kind, source, key);
-    *out = find(s, key);
-    if (*out)
-        return OK;
-    enum status st = grammar_compile(kind, source, vocab_of(s), out, e);
-    if (!st)
+    enum status st = use_kept(s, key, owner, out, e);
+    if (st || *out)
+        return st;
+    st = compile(s, kind, source, out, e);
+    if (st)
+        return st;
+    st = charge(s, *out, owner, e);
+    if (!st) {
         keep(s, key, *out);
+        return OK;
+    }
+    grammar_unref(*out);
+    *out = NULL;
     return st;
+}
+
+bool grammars_is_bad(const struct err *e)
+{
+    return str_eq_c(str_of(e->code), GRAMMARS_BAD);
 }

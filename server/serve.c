@@ -125,7 +125,7 @@ static void load(void *arg)
 {
     struct app *a = arg;
     uint64_t one = 1;
-    a->load_status = service_load(a->service, a->tenants, a->ledger, a->metrics, &a->load_error);
+    a->load_status = service_load(a->service, a->tenants, a->metrics, &a->load_error);
     if (write(a->loaded_fd, &one, sizeof(one)) < 0)
         log_error("cannot report that the model is loaded: %s", strerror(errno));
 }

@@ -205,8 +205,8 @@ static void take_facts(struct service *v)
     kv_disk_secret(v->kv.disk, v->prefix_secret);
 }
 
-enum status service_load(struct service *v, struct tenants *tenants, struct ledger *ledger,
-                         struct metrics *metrics, struct err *e)
+enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
+                         struct err *e)
 {
     enum status status = check_memory(v, e);
     if (!status)
@@ -217,7 +217,7 @@ enum status service_load(struct service *v, struct tenants *tenants, struct ledg
         status = open_sched(v, tenants, metrics, e);
     if (!status) {
         take_facts(v);
-        v->grammars = grammars_new(v->tok, ledger);
+        v->grammars = grammars_new(v->tok);
     }
     return status;
 }

@@ -54,8 +54,8 @@ enum status service_new(const struct settings *set, struct service **out, struct
 struct service *service_find(struct service *const *list, uint32_t n, const struct str *name,
                              const char **id);
 /* Opens the model and starts its engine thread. tenants, ledger and metrics: shared, borrowed. */
-enum status service_load(struct service *v, struct tenants *tenants, struct ledger *ledger,
-                         struct metrics *metrics, struct err *e);
+enum status service_load(struct service *v, struct tenants *tenants, struct metrics *metrics,
+                         struct err *e);
 /* Constant series that describe the model and its memory. */
 void service_describe(const struct service *v, const char *version, struct metrics *metrics);
 /* Ends the engine thread and all copies of KV blocks; requests that still run end with an error. */

@@ -3,7 +3,7 @@
  *
  * The states of all rules share one numbering, from 1; 0 is dead. A state may have byte transitions, calls,
  * and be final (its rule may end here). Left recursion is refused, so that entering a state follows a
- * bounded number of calls. Read-only once built. */
+ * bounded number of calls. No state is a dead end: from each, its rule can be ended. Read-only once built. */
 #ifndef ENGINE_GRAMMAR_AUTOMATON_H
 #define ENGINE_GRAMMAR_AUTOMATON_H
 
@@ -15,7 +15,7 @@
 enum {
     AUTOMATON_MAX_STATES = 65535,
     AUTOMATON_MAX_BYTES = 16 << 20, /* limit of the transition table, in bytes */
-    AUTOMATON_MAX_WORK = 30 << 20 /* steps of building: seconds at worst, on a preparation thread */
+    AUTOMATON_NEED_MAX = 255
 };
 
 struct automaton_call {
@@ -35,15 +35,19 @@ struct automaton {
     bool *
         plain; /* owns [n_states]: accepts any GRAM_PLAIN_CHARS code points that a JSON string need not
                   * escape, and can continue after them */
+    uint8_t *
+        need; /* owns [n_states]: the fewest return states on the stack, beyond those there are, with which
+                    * its rule can be ended; AUTOMATON_NEED_MAX: as many or more */
     uint16_t *start; /* owns [n_rules] */
     uint32_t n_rules;
 };
 
 /* ERR_TOO_LARGE with the limit, ERR_INVALID for left recursion, or the error in x. */
-/* n_steps: of building so far, counted on; several may share AUTOMATON_MAX_WORK. */
-enum status automaton_build(const struct exprs *x, uint64_t *n_steps, struct automaton *out,
-                            struct err *e);
-void automaton_find_plain(struct automaton *a); /* plain.c; the last step of automaton_build */
+enum status automaton_build(struct exprs *x, struct automaton *out, struct err *e);
+/* The last steps of automaton_build; errors go into x. */
+void automaton_find_ends(struct automaton *a,
+                         struct exprs *x); /* ends.c: dead ends, left recursion, need */
+void automaton_find_plain(struct automaton *a, struct exprs *x); /* plain.c */
 void automaton_release(struct automaton *a);
 uint64_t automaton_bytes(const struct automaton *a);
 

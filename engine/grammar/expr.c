@@ -7,7 +7,13 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { NEVER = 0, EMPTY = 1, LAST_CODE_POINT = 0x10ffff };
+enum {
+    NEVER = 0,
+    EMPTY = 1,
+    LAST_CODE_POINT = 0x10ffff,
+    EXPR_STEPS = 16, /* of an expression */
+    RANGE_STEPS = 8 /* of a range: they are sorted */
+};
 
 static void *grow(void *array, uint32_t n, uint32_t *cap, uint32_t n_more, size_t size)
 {
@@ -25,6 +31,15 @@ expr_id exprs_fail(struct exprs *x, const struct err *e)
     return NEVER;
 }
 
+bool exprs_overspent(struct exprs *x)
+{
+    struct err e;
+    err_set(&e, ERR_TOO_LARGE, "the grammar is too large: over %d steps of compiling",
+            EXPRS_MAX_STEPS);
+    exprs_fail(x, &e);
+    return false;
+}
+
 static expr_id too_many(struct exprs *x)
 {
     struct err e;
@@ -34,7 +49,7 @@ static expr_id too_many(struct exprs *x)
 
 static expr_id add(struct exprs *x, struct expr e)
 {
-    if (x->error.status)
+    if (x->error.status || !exprs_spend(x, EXPR_STEPS))
         return NEVER;
     if (x->n >= EXPR_MAX || x->n_children > EXPR_MAX || x->n_ranges > EXPR_MAX ||
         x->n_bytes > 16 * EXPR_MAX || e.depth > EXPR_MAX_DEPTH)
@@ -115,6 +130,8 @@ expr_id expr_class(struct exprs *x, const struct expr_range *range, uint32_t n, 
 {
     if (x->error.status || n > EXPR_MAX)
         return x->error.status ? NEVER : too_many(x);
+    if (!exprs_spend(x, (uint64_t)n * RANGE_STEPS))
+        return NEVER;
     struct expr_range *r = mem_alloc(mem_mul(2 * (size_t)n + 2, sizeof(*r)));
     struct expr_range *other = r + n;
     uint32_t kept = 0;
@@ -139,6 +156,8 @@ expr_id expr_literal(struct exprs *x, struct str bytes)
     if (x->error.status || bytes.len > 16 * EXPR_MAX)
         return x->error.status ? NEVER : too_many(x);
     uint32_t at = x->n_bytes, n = (uint32_t)bytes.len;
+    if (!exprs_spend(x, n / 8))
+        return NEVER;
     x->byte = grow(x->byte, at, &x->cap_bytes, n, 1);
     memcpy(x->byte + at, bytes.ptr, n);
     x->n_bytes += n;
@@ -152,6 +171,8 @@ static expr_id compose(struct exprs *x, enum expr_kind kind, const expr_id *chil
     if (x->error.status || n > EXPR_MAX)
         return x->error.status ? NEVER : too_many(x);
     uint32_t at = x->n_children, depth = 0;
+    if (!exprs_spend(x, n))
+        return NEVER;
     x->child = grow(x->child, at, &x->cap_children, n, sizeof(*x->child));
     for (uint32_t i = 0; i < n; i++) {
         x->child[at + i] = child[i];

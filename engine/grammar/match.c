@@ -3,41 +3,19 @@
  * A text can be at several places at once: pairs of a state and a stack of return states. While bytes are
  * processed, stacks are chains of nodes that share their lower parts, in a scratch that is truncated when
  * the walk over the vocabulary backtracks; between tokens they are kept as plain arrays (gram_place). */
-#include "engine/grammar/grammar.h"
-
-#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/siphash.h"
-#include "base/thread.h"
-#include "engine/grammar/automaton.h"
-#include "engine/grammar/vocab.h"
+#include "engine/grammar/grammar_int.h"
 
 enum {
     MAX_SET = 256, /* states that a text is at, including those with only calls */
     MAX_REFS = 1 << 15,
     MAX_NODES = 1 << 15,
-    MAX_LEVELS = 256, /* bytes of a token, plus the start */
-    MAX_KEPT = 256, /* limit of masks that a grammar caches */
-    MAX_KEPT_BYTES = 4 << 20
-};
-
-struct kept_mask {
-    uint64_t key[2];
-    uint32_t *mask; /* inside kept_words; NULL: empty */
-};
-
-struct grammar {
-    atomic_uint n_refs;
-    struct automaton a;
-    const struct gram_vocab *vocab;
-    struct mutex lock; /* of the cached entries */
-    struct kept_mask *kept; /* owns [2 * cap_kept], open addressing */
-    uint32_t n_kept, cap_kept; /* a power of two */
-    uint32_t *kept_words; /* owns; pages are touched as masks are added */
+    MAX_LEVELS = 256 /* bytes of a token, plus the start */
 };
 
 struct ref {
@@ -61,8 +39,9 @@ struct gram_scratch {
     struct level level[MAX_LEVELS];
     uint32_t n_refs, n_nodes;
     uint32_t first; /* of the set being built */
-    uint32_t node0; /* nodes older than the step in progress */
-    bool overflow;
+    uint64_t n_steps; /* of the mask or the token in progress */
+    bool overflow; /* of the set being built */
+    bool dropped; /* a set overflowed, since load */
 };
 
 struct gram_scratch *gram_scratch_new(void)
@@ -75,85 +54,35 @@ void gram_scratch_free(struct gram_scratch *s)
     mem_free(s);
 }
 
-/* ---- a grammar's life ---- */
-
-static void init_kept(struct grammar *g)
-{
-    size_t mask_bytes = (size_t)g->vocab->n_words * sizeof(uint32_t);
-    g->cap_kept = MAX_KEPT;
-    while (g->cap_kept > 1 && g->cap_kept * mask_bytes > MAX_KEPT_BYTES)
-        g->cap_kept /= 2;
-    g->kept = mem_zalloc(mem_mul(2 * (size_t)g->cap_kept, sizeof(*g->kept)));
-    g->kept_words = mem_try_zalloc(g->cap_kept * mask_bytes);
-    if (!g->kept_words)
-        g->cap_kept = 0;
-}
-
-enum status grammar_new(struct exprs *x, const struct gram_vocab *vocab, struct grammar **out,
-                        struct err *e)
-{
-    struct grammar *g = mem_zalloc(sizeof(*g));
-    uint64_t n_steps = 0;
-    enum status st = automaton_build(x, &n_steps, &g->a, e);
-    exprs_release(x);
-    *out = NULL;
-    if (st) {
-        mem_free(g);
-        return st;
-    }
-    atomic_init(&g->n_refs, 1);
-    g->vocab = vocab;
-    mutex_init(&g->lock);
-    init_kept(g);
-    *out = g;
-    return OK;
-}
-
-void grammar_ref(struct grammar *g)
-{
-    atomic_fetch_add_explicit(&g->n_refs, 1, memory_order_relaxed);
-}
-
-void grammar_unref(struct grammar *g)
-{
-    if (!g || atomic_fetch_sub_explicit(&g->n_refs, 1, memory_order_acq_rel) > 1)
-        return;
-    automaton_release(&g->a);
-    mutex_release(&g->lock);
-    mem_free(g->kept);
-    mem_free(g->kept_words);
-    mem_free(g);
-}
-
-uint32_t grammar_mask_words(const struct grammar *g)
-{
-    return g->vocab->n_words;
-}
-
-uint64_t grammar_bytes(const struct grammar *g)
-{
-    return sizeof(*g) + automaton_bytes(&g->a) + 2ull * g->cap_kept * sizeof(*g->kept) +
-           (uint64_t)g->cap_kept * g->vocab->n_words * sizeof(uint32_t);
-}
-
 /* ---- sets of places ---- */
 
-static void enter(struct gram_scratch *s, uint16_t state, uint32_t stack)
+/* A place from which the rules above it cannot be ended within the stack's bound is left out. */
+static void enter(const struct automaton *a, struct gram_scratch *s, uint16_t state, uint32_t stack)
 {
+    uint32_t n = s->n_refs - s->first;
+    s->n_steps += 1 + n / 4;
+    if (s->node[stack].depth + a->need[state] > GRAM_MAX_DEPTH)
+        return;
     for (uint32_t i = s->first; i < s->n_refs; i++)
         if (s->ref[i].state == state && s->ref[i].stack == stack)
             return;
-    if (s->n_refs == MAX_REFS || s->n_refs - s->first == MAX_SET) {
+    if (s->n_refs == MAX_REFS || n == MAX_SET) {
         s->overflow = true;
         return;
     }
     s->ref[s->n_refs++] = (struct ref){stack, state};
 }
 
-/* The node of a return state on top of a stack; 0 when there is no room, or the stack is too deep. */
-static uint32_t push(struct gram_scratch *s, uint16_t back, uint32_t below)
+/* The node of a return state on top of a stack; 0 when there is no room, the stack is too deep, or the rule that goes on
+ * there could not end. */
+static uint32_t push(const struct automaton *a, struct gram_scratch *s, uint16_t back,
+                     uint32_t below)
 {
-    for (uint32_t i = s->node0; i < s->n_nodes; i++)
+    s->n_steps += 1 + s->n_nodes / 4;
+    if (s->node[below].depth + a->need[back] > GRAM_MAX_DEPTH)
+        return 0;
+    for (uint32_t i = 1; i < s->n_nodes;
+         i++) /* equal stacks are one: places are compared by them */
         if (s->node[i].back == back && s->node[i].below == below)
             return i;
     if (s->n_nodes == MAX_NODES || s->node[below].depth == GRAM_MAX_DEPTH)
@@ -162,23 +91,28 @@ static uint32_t push(struct gram_scratch *s, uint16_t back, uint32_t below)
     return s->n_nodes++;
 }
 
+static bool spent(const struct gram_scratch *s)
+{
+    return s->n_steps > GRAM_MAX_STEPS;
+}
+
 /* Follows calls and ends of rules. A call in tail position needs no return state. */
 static void follow(const struct automaton *a, struct gram_scratch *s)
 {
-    for (uint32_t i = s->first; i < s->n_refs; i++) {
+    for (uint32_t i = s->first; i < s->n_refs && !s->overflow && !spent(s); i++) {
         struct ref r = s->ref[i];
-        for (uint32_t k = a->call0[r.state]; k < a->call0[r.state + 1]; k++) {
+        for (uint32_t k = a->call0[r.state]; k < a->call0[r.state + 1] && !s->overflow; k++) {
             struct automaton_call call = a->call[k];
             uint32_t stack = r.stack;
             if (a->flags[call.back] != STATE_FINAL) {
-                stack = push(s, call.back, r.stack);
+                stack = push(a, s, call.back, r.stack);
                 if (!stack)
                     continue; /* nothing that deep is allowed */
             }
-            enter(s, a->start[call.rule], stack);
+            enter(a, s, a->start[call.rule], stack);
         }
         if ((a->flags[r.state] & STATE_FINAL) && r.stack)
-            enter(s, s->node[r.stack].back, s->node[r.stack].below);
+            enter(a, s, s->node[r.stack].back, s->node[r.stack].below);
     }
 }
 
@@ -195,7 +129,9 @@ static void tidy(const struct automaton *a, struct gram_scratch *s)
     for (uint32_t i = s->first; i < s->n_refs; i++)
         if (matters(a, s->ref[i]))
             s->ref[kept++] = s->ref[i];
-    s->n_refs = s->overflow || kept - s->first > GRAM_MAX_PLACES ? s->first : kept;
+    s->overflow |= kept - s->first > GRAM_MAX_PLACES;
+    s->n_refs = s->overflow || spent(s) ? s->first : kept;
+    s->dropped |= s->overflow;
     s->overflow = false;
 }
 
@@ -204,14 +140,14 @@ static bool step(const struct automaton *a, struct gram_scratch *s, uint32_t d, 
 {
     const struct level *from = &s->level[d - 1];
     s->first = s->n_refs = from->end;
-    s->node0 = s->n_nodes = from->n_nodes;
+    s->n_nodes = from->n_nodes;
     bool plain = true;
     for (uint32_t i = from->first; i < from->end; i++) {
         uint16_t next = automaton_next(a, s->ref[i].state, byte);
         if (!next)
             continue;
         plain &= a->flags[next] == STATE_READS;
-        enter(s, next, s->ref[i].stack);
+        enter(a, s, next, s->ref[i].stack);
     }
     if (s->n_refs == s->first)
         return false;
@@ -228,13 +164,14 @@ static bool step(const struct automaton *a, struct gram_scratch *s, uint32_t d, 
 static void load(const struct gram_match *m, struct gram_scratch *s)
 {
     s->n_refs = s->first = 0;
-    s->node0 = s->n_nodes = 1;
+    s->n_nodes = 1;
     s->node[0] = (struct node){0, 0, 0};
-    s->overflow = false;
+    s->n_steps = 0;
+    s->overflow = s->dropped = false;
     for (uint32_t i = 0; i < m->n; i++) {
         uint32_t stack = 0;
         for (uint32_t d = 0; d < m->place[i].depth; d++)
-            stack = push(s, m->place[i].back[d], stack);
+            stack = push(&m->g->a, s, m->place[i].back[d], stack);
         s->ref[s->n_refs++] = (struct ref){stack, m->place[i].state};
     }
     s->level[0] = (struct level){0, s->n_refs, s->n_nodes};
@@ -254,25 +191,44 @@ static void store(struct gram_match *m, const struct gram_scratch *s, const stru
     }
 }
 
-void gram_match_init(struct gram_match *m, const struct grammar *g, struct gram_scratch *s)
+static void begin_at(struct gram_match *m, const struct grammar *g, uint16_t state,
+                     struct gram_scratch *s)
 {
     *m = (struct gram_match){.g = g};
     load(m, s);
-    enter(s, g->a.start[0], 0);
+    enter(&g->a, s, state, 0);
     follow(&g->a, s);
     tidy(&g->a, s);
+}
+
+void gram_match_init(struct gram_match *m, const struct grammar *g, struct gram_scratch *s)
+{
+    begin_at(m, g, g->a.start[0], s);
     s->level[0] = (struct level){s->first, s->n_refs, s->n_nodes};
     store(m, s, &s->level[0]);
 }
 
+bool gram_state_fits(const struct grammar *g, uint16_t state, struct gram_scratch *s,
+                     uint64_t *n_steps)
+{
+    struct gram_match none;
+    begin_at(&none, g, state, s);
+    *n_steps += s->n_steps;
+    return !s->dropped && !spent(s);
+}
+
 bool gram_match_bytes(struct gram_match *m, struct str bytes, struct gram_scratch *s)
 {
-    for (size_t i = 0; i < bytes.len && m->n; i++) {
+    for (size_t i = 0; i < bytes.len && m->n;) {
+        uint32_t d = 0;
         load(m, s);
-        if (step(&m->g->a, s, 1, (uint8_t)bytes.ptr[i]))
-            store(m, s, &s->level[1]);
-        else
-            m->n = 0;
+        while (i < bytes.len && d + 1 < MAX_LEVELS) {
+            if (!step(&m->g->a, s, ++d, (uint8_t)bytes.ptr[i++])) {
+                m->n = 0;
+                return false;
+            }
+        }
+        store(m, s, &s->level[d]);
     }
     return m->n > 0;
 }
@@ -331,8 +287,7 @@ static void walk(const struct gram_match *m, uint32_t *mask, struct gram_scratch
     const struct gram_tree *tree = in_string(m) ? &v->rest : &v->all;
     if (tree == &v->rest)
         memcpy(mask, v->plain_mask, v->n_words * sizeof(uint32_t));
-    load(m, s);
-    for (uint32_t i = 1; i < tree->n_nodes;) {
+    for (uint32_t i = 1; i < tree->n_nodes && !spent(s);) {
         uint32_t d = tree->depth[i];
         bool lives = d == 1 ? first_step(m, s, tree->byte[i]) : step(a, s, d, tree->byte[i]);
         if (lives && tree->token[i] >= 0)
@@ -343,13 +298,17 @@ static void walk(const struct gram_match *m, uint32_t *mask, struct gram_scratch
         mask[v->odd[i] / 32] &= ~(1u << (v->odd[i] % 32));
 }
 
+/* What takes too many steps allows nothing: a mask of what was found by then would depend on the order of the walk. */
 static void make_mask(const struct gram_match *m, uint32_t *mask, struct gram_scratch *s)
 {
     const struct gram_vocab *v = m->g->vocab;
     memset(mask, 0, v->n_words * sizeof(uint32_t));
+    load(m, s);
     if (m->n)
         walk(m, mask, s);
-    if (gram_match_complete(m))
+    if (spent(s))
+        memset(mask, 0, v->n_words * sizeof(uint32_t));
+    else if (gram_match_complete(m))
         for (uint32_t i = 0; i < v->n_words; i++)
             mask[i] |= v->end_mask[i];
 }
@@ -367,45 +326,23 @@ static void key_of(const struct gram_match *m, uint64_t key[2])
     siphash_end(&h, key);
 }
 
-/* The entry of this set of places, or the empty one where it belongs. Lock held. */
-static struct kept_mask *find_kept(struct grammar *g, const uint64_t key[2])
-{
-    uint32_t mask = 2 * g->cap_kept - 1, at = (uint32_t)key[0] & mask;
-    while (g->kept[at].mask && (g->kept[at].key[0] != key[0] || g->kept[at].key[1] != key[1]))
-        at = (at + 1) & mask;
-    return &g->kept[at];
-}
-
-static const uint32_t *keep(struct grammar *g, const uint64_t key[2], const uint32_t *mask)
-{
-    uint32_t n_words = g->vocab->n_words;
-    mutex_lock(&g->lock);
-    struct kept_mask *slot = find_kept(g, key);
-    if (!slot->mask && g->n_kept < g->cap_kept) {
-        slot->key[0] = key[0];
-        slot->key[1] = key[1];
-        slot->mask = g->kept_words + (size_t)g->n_kept++ * n_words;
-        memcpy(slot->mask, mask, n_words * sizeof(uint32_t));
-    }
-    const uint32_t *kept = slot->mask;
-    mutex_unlock(&g->lock);
-    return kept ? kept : mask;
-}
-
 const uint32_t *gram_mask(const struct gram_match *m, uint32_t *own, struct gram_scratch *s)
 {
     struct grammar *g = (struct grammar *)m->g; /* the cache changes, under its lock */
     uint64_t key[2];
-    if (g->cap_kept == 0) {
-        make_mask(m, own, s);
-        return own;
-    }
     key_of(m, key);
-    mutex_lock(&g->lock);
-    const uint32_t *kept = find_kept(g, key)->mask;
-    mutex_unlock(&g->lock);
+    const uint32_t *kept = grammar_kept_mask(g, key);
     if (kept)
         return kept;
     make_mask(m, own, s);
-    return keep(g, key, own);
+    return grammar_keep_mask(g, key, own);
+}
+
+enum gram_limit gram_mask_limit(const struct gram_match *m, uint32_t *own, struct gram_scratch *s)
+{
+    make_mask(m, own, s);
+    for (uint32_t i = 0; i < m->g->vocab->n_words; i++)
+        if (own[i])
+            return GRAM_NO_LIMIT;
+    return spent(s) ? GRAM_LIMIT_STEPS : s->dropped ? GRAM_LIMIT_PLACES : GRAM_LIMIT_TOKENS;
 }

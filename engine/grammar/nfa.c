@@ -3,8 +3,11 @@
 
 #include "base/mem.h"
 
+enum { STATE_STEPS = 6, EDGE_STEPS = 6 };
+
 static uint32_t add_state(struct nfa *a)
 {
+    a->failed |= !exprs_spend(a->x, STATE_STEPS);
     if (a->n_states == a->cap_states) {
         a->cap_states = a->cap_states ? 2 * a->cap_states : 256;
         a->edge0 = mem_realloc(a->edge0, mem_mul(a->cap_states, sizeof(*a->edge0)));
@@ -13,12 +16,24 @@ static uint32_t add_state(struct nfa *a)
     return a->n_states++;
 }
 
+static void too_many_edges(struct nfa *a)
+{
+    struct err e;
+    err_set(&e, ERR_TOO_LARGE,
+            "the grammar is too large: over %d transitions (repetitions count as often as they "
+            "may occur)",
+            NFA_MAX_EDGES);
+    exprs_fail(a->x, &e);
+    a->failed = true;
+}
+
 static void add_edge(struct nfa *a, uint32_t from, struct nfa_edge edge)
 {
-    if (a->n_edges >= NFA_MAX_EDGES) {
-        a->too_large = true;
+    if (a->n_edges >= NFA_MAX_EDGES)
+        too_many_edges(a);
+    a->failed |= !exprs_spend(a->x, EDGE_STEPS);
+    if (a->failed)
         return;
-    }
     if (a->n_edges == a->cap_edges) {
         a->cap_edges = a->cap_edges ? 2 * a->cap_edges : 256;
         a->edge = mem_realloc(a->edge, mem_mul(a->cap_edges, sizeof(*a->edge)));
@@ -100,60 +115,57 @@ static void add_range(struct nfa *a, uint32_t from, uint32_t to, uint32_t first,
 
 /* ---- expressions ---- */
 
-static void build(struct nfa *a, const struct exprs *x, expr_id id, uint32_t from, uint32_t to);
+static void build(struct nfa *a, expr_id id, uint32_t from, uint32_t to);
 
-static void build_bytes(struct nfa *a, const struct exprs *x, const struct expr *e, uint32_t from,
-                        uint32_t to)
+static void build_bytes(struct nfa *a, const struct expr *e, uint32_t from, uint32_t to)
 {
-    for (uint32_t i = 0; i < e->n; i++) {
+    for (uint32_t i = 0; i < e->n && !a->failed; i++) {
         uint32_t next = i + 1 == e->n ? to : add_state(a);
-        uint8_t byte = (uint8_t)x->byte[e->at + i];
+        uint8_t byte = (uint8_t)a->x->byte[e->at + i];
         add_bytes(a, from, next, byte, byte);
         from = next;
     }
 }
 
-static void build_seq(struct nfa *a, const struct exprs *x, const struct expr *e, uint32_t from,
-                      uint32_t to)
+static void build_seq(struct nfa *a, const struct expr *e, uint32_t from, uint32_t to)
 {
-    for (uint32_t i = 0; i < e->n && !a->too_large; i++) {
+    for (uint32_t i = 0; i < e->n && !a->failed; i++) {
         uint32_t next = i + 1 == e->n ? to : add_state(a);
-        build(a, x, x->child[e->at + i], from, next);
+        build(a, a->x->child[e->at + i], from, next);
         from = next;
     }
 }
 
 /* Each optional copy has its own edge to the end, so that a state's closure stays small. */
-static void build_repeat(struct nfa *a, const struct exprs *x, const struct expr *e, uint32_t from,
-                         uint32_t to)
+static void build_repeat(struct nfa *a, const struct expr *e, uint32_t from, uint32_t to)
 {
-    expr_id child = x->child[e->at];
+    expr_id child = a->x->child[e->at];
     uint32_t at = add_state(a);
     add_empty(a, from, at);
-    for (uint32_t i = 0; i < e->min && !a->too_large; i++) {
+    for (uint32_t i = 0; i < e->min && !a->failed; i++) {
         uint32_t next = add_state(a);
-        build(a, x, child, at, next);
+        build(a, child, at, next);
         at = next;
     }
     if (e->max == EXPR_MANY) {
         uint32_t loop = add_state(a), back = add_state(a);
         add_empty(a, at, loop);
-        build(a, x, child, loop, back);
+        build(a, child, loop, back);
         add_empty(a, back, loop);
         at = loop;
     }
-    for (uint32_t i = e->min; e->max != EXPR_MANY && i < e->max && !a->too_large; i++) {
+    for (uint32_t i = e->min; e->max != EXPR_MANY && i < e->max && !a->failed; i++) {
         uint32_t next = add_state(a);
         add_empty(a, at, to);
-        build(a, x, child, at, next);
+        build(a, child, at, next);
         at = next;
     }
     add_empty(a, at, to);
 }
 
-static void build(struct nfa *a, const struct exprs *x, expr_id id, uint32_t from, uint32_t to)
+static void build(struct nfa *a, expr_id id, uint32_t from, uint32_t to)
 {
-    const struct expr *e = &x->expr[id];
+    const struct expr *e = &a->x->expr[id];
     switch (e->kind) {
     case EXPR_NEVER:
         break;
@@ -161,21 +173,21 @@ static void build(struct nfa *a, const struct exprs *x, expr_id id, uint32_t fro
         add_empty(a, from, to);
         break;
     case EXPR_CLASS:
-        for (uint32_t i = 0; i < e->n; i++)
-            add_range(a, from, to, x->range[e->at + i].first, x->range[e->at + i].last);
+        for (uint32_t i = 0; i < e->n && !a->failed; i++)
+            add_range(a, from, to, a->x->range[e->at + i].first, a->x->range[e->at + i].last);
         break;
     case EXPR_BYTES:
-        build_bytes(a, x, e, from, to);
+        build_bytes(a, e, from, to);
         break;
     case EXPR_SEQ:
-        build_seq(a, x, e, from, to);
+        build_seq(a, e, from, to);
         break;
     case EXPR_ALT:
-        for (uint32_t i = 0; i < e->n && !a->too_large; i++)
-            build(a, x, x->child[e->at + i], from, to);
+        for (uint32_t i = 0; i < e->n && !a->failed; i++)
+            build(a, a->x->child[e->at + i], from, to);
         break;
     case EXPR_REPEAT:
-        build_repeat(a, x, e, from, to);
+        build_repeat(a, e, from, to);
         break;
     case EXPR_RULE:
         add_edge(a, from, (struct nfa_edge){.kind = NFA_CALL, .to = to, .rule = (uint16_t)e->at});
@@ -183,30 +195,23 @@ static void build(struct nfa *a, const struct exprs *x, expr_id id, uint32_t fro
     }
 }
 
-enum status nfa_build(const struct exprs *x, struct nfa *out, struct err *e)
+bool nfa_build(struct exprs *x, struct nfa *out)
 {
     struct nfa *a = out;
-    *a = (struct nfa){.n_edges = 0};
-    if (x->error.status) {
-        *e = x->error;
-        return e->status;
-    }
+    *a = (struct nfa){.x = x};
+    if (x->error.status)
+        return false;
     a->start = mem_zalloc(mem_mul(x->n_rules, sizeof(uint32_t)));
     a->end = mem_zalloc(mem_mul(x->n_rules, sizeof(uint32_t)));
     uint32_t unused = add_state(a);
     add_edge(a, unused, (struct nfa_edge){.kind = NFA_EMPTY, .to = unused}); /* edge 0 */
     a->edge0[unused] = 0;
-    for (uint32_t r = 0; r < x->n_rules && !a->too_large; r++) {
+    for (uint32_t r = 0; r < x->n_rules && !a->failed; r++) {
         a->start[r] = add_state(a);
         a->end[r] = add_state(a);
-        build(a, x, x->rule[r], a->start[r], a->end[r]);
+        build(a, x->rule[r], a->start[r], a->end[r]);
     }
-    if (a->too_large)
-        return err_set(e, ERR_TOO_LARGE,
-                       "the grammar is too large: over %d transitions (repetitions count as often "
-                       "as they may occur)",
-                       NFA_MAX_EDGES);
-    return OK;
+    return !a->failed;
 }
 
 void nfa_release(struct nfa *a)

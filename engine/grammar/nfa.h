@@ -21,11 +21,12 @@ struct nfa {
     struct nfa_edge *edge; /* owns; [0] is unused */
     uint32_t n_edges, cap_edges;
     uint32_t *start, *end; /* own [n_rules]: states of each rule */
-    bool too_large;
+    struct exprs *x; /* borrows */
+    bool failed; /* too many edges, or steps */
 };
 
-/* Builds all rules of x. Call nfa_release in any case. */
-enum status nfa_build(const struct exprs *x, struct nfa *out, struct err *e);
+/* Builds all rules of x. False: the error is in x. Call nfa_release in any case. */
+bool nfa_build(struct exprs *x, struct nfa *out);
 void nfa_release(struct nfa *a);
 
 #endif

@@ -1,7 +1,5 @@
 /* Finds the states in the middle of a string, which accept any plain text. Most tokens of a vocabulary are
  * plain text, so in these states they need not be walked one by one (vocab.h, match.c). */
-#include <string.h>
-
 #include "base/mem.h"
 #include "engine/grammar/automaton.h"
 #include "engine/grammar/vocab.h"
@@ -13,14 +11,16 @@ struct byte_span {
 /* True when all texts of these byte ranges lead from `state` to `to`. A byte with the same transition as the
  * byte before needs no second check: transitions come in few runs. */
 static bool all_lead(const struct automaton *a, uint16_t state, const struct byte_span *span,
-                     uint32_t n, uint16_t to)
+                     uint32_t n, uint16_t to, struct exprs *x)
 {
     uint16_t before = 0;
+    if (!exprs_spend(x, span->last - span->first + 2u))
+        return false;
     for (uint32_t byte = span->first; byte <= span->last; byte++) {
         uint16_t next = automaton_next(a, state, (uint8_t)byte);
         if (!next || (n == 1 && next != to))
             return false;
-        if (n > 1 && next != before && !all_lead(a, next, span + 1, n - 1, to))
+        if (n > 1 && next != before && !all_lead(a, next, span + 1, n - 1, to, x))
             return false;
         before = next;
     }
@@ -28,7 +28,7 @@ static bool all_lead(const struct automaton *a, uint16_t state, const struct byt
 }
 
 /* The state that every plain code point leads to; 0: they differ, or one is not accepted. */
-static uint16_t plain_step(const struct automaton *a, uint16_t state)
+static uint16_t plain_step(const struct automaton *a, uint16_t state, struct exprs *x)
 {
     static const struct {
         struct byte_span span[4];
@@ -50,26 +50,32 @@ static uint16_t plain_step(const struct automaton *a, uint16_t state)
     if (!to || a->flags[to] != STATE_READS || automaton_next(a, state, 'b') != to)
         return 0;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (!all_lead(a, state, texts[i].span, texts[i].n, to))
+        if (!all_lead(a, state, texts[i].span, texts[i].n, to, x))
             return 0;
     return to;
 }
 
-void automaton_find_plain(struct automaton *a)
+/* The states along the way must need no deeper stack than the first: none of them may be beyond a bound. */
+static bool is_plain(const struct automaton *a, const uint16_t *to, uint16_t s)
+{
+    uint16_t at = s;
+    for (uint32_t n = 0; n < GRAM_PLAIN_CHARS && to[at] != at; n++) {
+        if (!to[at] || a->need[to[at]] > a->need[s])
+            return false;
+        at = to[at];
+    }
+    return true;
+}
+
+void automaton_find_plain(struct automaton *a, struct exprs *x)
 {
     uint16_t *to = mem_zalloc(mem_mul(a->n_states, sizeof(*to)));
     a->plain = mem_zalloc(a->n_states);
-    for (uint32_t s = 1; s < a->n_states; s++)
+    exprs_spend(x, a->n_states * (4ull + GRAM_PLAIN_CHARS));
+    for (uint32_t s = 1; s < a->n_states && !x->error.status; s++)
         if (a->flags[s] == STATE_READS)
-            to[s] = plain_step(a, (uint16_t)s);
-    for (uint32_t s = 1; s < a->n_states; s++) {
-        uint16_t at = (uint16_t)s;
-        uint32_t n = 0;
-        while (n < GRAM_PLAIN_CHARS && to[at] && to[at] != at) {
-            at = to[at];
-            n++;
-        }
-        a->plain[s] = n == GRAM_PLAIN_CHARS || (to[at] && to[at] == at);
-    }
+            to[s] = plain_step(a, (uint16_t)s, x);
+    for (uint32_t s = 1; s < a->n_states; s++)
+        a->plain[s] = to[s] && is_plain(a, to, (uint16_t)s);
     mem_free(to);
 }

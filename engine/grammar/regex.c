@@ -34,6 +34,17 @@ static expr_id fail(struct parser *p, enum status status, const char *what)
     return expr_never(p->x);
 }
 
+/* An error of the expressions, such as too many, ends parsing too. */
+static bool stopped(struct parser *p)
+{
+    if (!p->failed && p->x->error.status) {
+        *p->e = p->x->error;
+        p->failed = true;
+        p->at = p->s.len;
+    }
+    return p->failed;
+}
+
 static bool at_end(const struct parser *p)
 {
     return p->at >= p->s.len;
@@ -412,7 +423,7 @@ static expr_id take_repeated(struct parser *p)
 static expr_id take_sequence(struct parser *p)
 {
     struct expr_list list = {NULL, 0, 0};
-    while (!p->failed && !at_end(p) && !next_is(p, "|") && !next_is(p, ")") &&
+    while (!stopped(p) && !at_end(p) && !next_is(p, "|") && !next_is(p, ")") &&
            !(next_is(p, "$") && p->at + 1 == p->s.len))
         expr_list_add(&list, take_repeated(p));
     expr_id id = expr_seq(p->x, list.id, list.n);

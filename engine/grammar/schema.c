@@ -63,6 +63,22 @@ expr_id schema_fail(struct schema *s, enum status status, const struct json *nod
     return exprs_fail(s->x, s->e);
 }
 
+expr_id schema_place_error(struct schema *s, const struct json *node)
+{
+    struct err e = s->x->error;
+    s->x->error.status = OK; /* reported again */
+    schema_fail(s, e.status, node, NULL, "%s", e.text);
+    s->x->error.status = e.status;
+    return expr_never(s->x);
+}
+
+bool schema_spend(struct schema *s, const struct json *node, uint64_t n_steps)
+{
+    if (!s->failed && (s->x->error.status || !exprs_spend(s->x, n_steps)))
+        schema_place_error(s, node);
+    return !s->failed;
+}
+
 static const struct json *any_node(const struct conj *c)
 {
     return c->n ? c->node[0] : NULL;
@@ -200,14 +216,15 @@ static expr_id enumerated(struct schema *s, const struct conj *c, const struct j
         static const char *const beside[] = {"enum", "const", "$ref", "allOf", "anyOf", "oneOf"};
         bool plain = false;
         for (size_t k = 0; k < sizeof(beside) / sizeof(beside[0]) && !plain; k++)
-            plain = conj_only_has(c->node[i], "type", beside[k]);
+            plain = conj_only_has(s, c->node[i], "type", beside[k]);
         if (!plain)
             return schema_fail(s, ERR_UNSUPPORTED, c->node[i], NULL,
                                "enum or const beside other assertions");
     }
     if (values && (!json_is(values, JSON_ARRAY) || !json_count(values)))
         return schema_fail(s, ERR_INVALID, node, "enum", "must be an array of values");
-    for (const struct json *v = values ? json_first(values) : NULL; v; v = json_next(v))
+    for (const struct json *v = values ? json_first(values) : NULL;
+         v && schema_spend(s, v, json_raw(v).len / 4); v = json_next(v))
         if (value_type(v) & bits)
             expr_list_add(&list, schema_literal(s, v));
     if (constant && (value_type(constant) & bits))
@@ -229,10 +246,11 @@ static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, con
         return schema_fail(s, ERR_INVALID, node, key, "must be an array of schemas");
     if (strcmp(key, "oneOf") == 0 && !schema_check_one_of(s, node, list))
         return expr_never(s->x);
+    bool alone = c->n == 1 && conj_only_has(s, node, key, key);
     for (const struct json *v = json_first(list); v && !s->failed; v = json_next(v)) {
         struct conj with = *c;
         with.branched |= 1u << at;
-        if (c->n == 1 && conj_only_has(node, key, key))
+        if (alone)
             expr_list_add(&all, schema_value(s, v)); /* no other keywords: a $ref can be a rule */
         else if (conj_add(s, &with, v))
             expr_list_add(&all, conj_expr(s, &with));
@@ -257,12 +275,21 @@ static uint32_t find_branching(struct schema *s, const struct conj *c, const cha
     return c->n;
 }
 
+/* Keywords are looked up in all members of all schemas, about 48 of them. */
+static bool spend_visit(struct schema *s, const struct conj *c)
+{
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < c->n; i++)
+        n += 1 + json_count(c->node[i]);
+    return schema_spend(s, any_node(c), n * 32);
+}
+
 static expr_id conj_expr(struct schema *s, struct conj *c)
 {
     const char *key = NULL;
     if (++s->n_visits > SCHEMA_MAX_VISITS)
         return schema_fail(s, ERR_TOO_LARGE, any_node(c), NULL, "the schema is too large");
-    if (!conj_expand(s, c))
+    if (!conj_expand(s, c) || !spend_visit(s, c))
         return expr_never(s->x);
     uint32_t at = find_branching(s, c, &key);
     if (s->failed)
@@ -287,7 +314,7 @@ expr_id schema_value(struct schema *s, const struct json *node)
                            SCHEMA_MAX_DEPTH);
     expr_id id;
     if (json_is(node, JSON_OBJECT) && json_get(node, "$ref") &&
-        conj_only_has(node, "$ref", "$ref")) {
+        conj_only_has(s, node, "$ref", "$ref")) {
         const struct json *target = schema_target(s, node);
         conj_check_keywords(s, node);
         id = target ? schema_ref_rule(s, target) : expr_never(s->x);

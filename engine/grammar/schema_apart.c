@@ -5,7 +5,7 @@
 /* What is compared pair by pair is bounded as a whole. Once that failed, everything counts as apart. */
 static bool compared_enough(struct schema *s, const struct json *node)
 {
-    if (++s->n_compared > SCHEMA_MAX_COMPARED)
+    if (schema_spend(s, node, 8) && ++s->n_compared > SCHEMA_MAX_COMPARED)
         schema_fail(s, ERR_TOO_LARGE, node, NULL, "its branches take too long to compare");
     return s->failed;
 }
@@ -19,8 +19,10 @@ static const struct json *resolve(struct schema *s, const struct json *node)
     return node;
 }
 
-static bool same_value(const struct json *a, const struct json *b)
+static bool same_value(struct schema *s, const struct json *a, const struct json *b)
 {
+    if (!schema_spend(s, a, 64 + json_raw(a).len + json_raw(b).len))
+        return false;
     struct buf x = {0}, y = {0};
     json_add_value(&x, a);
     json_add_value(&y, b);
@@ -47,7 +49,7 @@ static bool values_apart(struct schema *s, const struct json *a, const struct js
     for (size_t i = 0; i < n_a; i++, x = json_next(x)) {
         const struct json *y = choices(b, &n_b);
         for (size_t k = 0; k < n_b; k++, y = json_next(y))
-            if (compared_enough(s, a) || same_value(x, y))
+            if (compared_enough(s, a) || same_value(s, x, y))
                 return false;
     }
     return true;
@@ -89,7 +91,8 @@ static bool are_apart(struct schema *s, const struct json *a, const struct json 
     b = resolve(s, b);
     if (json_is(a, JSON_FALSE) || json_is(b, JSON_FALSE))
         return true;
-    if (!json_is(a, JSON_OBJECT) || !json_is(b, JSON_OBJECT))
+    if (!json_is(a, JSON_OBJECT) || !json_is(b, JSON_OBJECT) ||
+        !schema_spend(s, a, 4 * (uint64_t)(json_count(a) + json_count(b))))
         return false;
     return !(schema_types(s, a) & schema_types(s, b)) || values_apart(s, a, b) ||
            objects_apart(s, a, b);

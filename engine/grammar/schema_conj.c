@@ -18,7 +18,8 @@ const struct json *conj_one(struct schema *s, const struct conj *c, const char *
         const struct json *v = json_get(c->node[i], key);
         if (!v)
             continue;
-        if (found && !str_eq(json_raw(found), json_raw(v)))
+        if (found &&
+            (!schema_spend(s, v, json_raw(v).len / 8) || !str_eq(json_raw(found), json_raw(v))))
             schema_fail(s, ERR_UNSUPPORTED, c->node[i], key,
                         "\"%s\" is given by several schemas of an allOf", key);
         found = v;
@@ -118,6 +119,7 @@ static bool is_harmless(const struct json *v)
 
 void conj_check_keywords(struct schema *s, const struct json *node)
 {
+    schema_spend(s, node, (uint64_t)json_count(node) * KEYWORD_STEPS);
     for (const struct json *v = json_first(node); v && !s->failed; v = json_next(v)) {
         struct str key = json_key(v);
         if (kind_of(key) == KEYWORD_REFUSED && !is_harmless(v))
@@ -126,8 +128,10 @@ void conj_check_keywords(struct schema *s, const struct json *node)
     }
 }
 
-bool conj_only_has(const struct json *node, const char *a, const char *b)
+bool conj_only_has(struct schema *s, const struct json *node, const char *a, const char *b)
 {
+    if (!schema_spend(s, node, (uint64_t)json_count(node) * KEYWORD_STEPS))
+        return false;
     for (const struct json *v = json_first(node); v; v = json_next(v)) {
         struct str key = json_key(v);
         if (kind_of(key) != KEYWORD_ANNOTATION && !str_eq_c(key, a) && !str_eq_c(key, b))

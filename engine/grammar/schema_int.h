@@ -11,7 +11,8 @@ enum {
     SCHEMA_MAX_DEPTH = 64,
     SCHEMA_MAX_VISITS = 1 << 16,
     SCHEMA_MAX_MEMBERS = 1 << 12, /* of one object in it: members are looked up one by one */
-    SCHEMA_MAX_COMPARED = 1 << 20 /* members and values, to see what excludes what */
+    SCHEMA_MAX_COMPARED = 1 << 20, /* members and values, to see what excludes what */
+    KEYWORD_STEPS = 24 /* to find the meaning of a keyword */
 };
 
 enum type_bit {
@@ -43,7 +44,6 @@ struct schema {
     struct ref_rule *ref; /* owns */
     uint32_t n_refs, cap_refs;
     uint32_t depth, n_visits, n_compared;
-    uint64_t n_steps; /* of automata for the patterns of names */
     uint32_t any_value; /* rule, 0: not made yet */
     uint32_t string; /* rule for any string, likewise */
     bool failed;
@@ -54,6 +54,10 @@ struct schema {
 /* Records the first error, with the pointer of node. Returns an expression that matches nothing. */
 expr_id schema_fail(struct schema *s, enum status status, const struct json *node, const char *key,
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Gives the expressions' first error a place: that of node. */
+expr_id schema_place_error(struct schema *s, const struct json *node);
+/* Counts steps of compiling before they are taken; false, and an error, when they are too many, or an error was before. */
+bool schema_spend(struct schema *s, const struct json *node, uint64_t n_steps);
 expr_id schema_value(struct schema *s, const struct json *node); /* a schema: object or boolean */
 expr_id schema_all(struct schema *s, const struct json *const *node,
                    uint32_t n); /* all must hold */
@@ -78,7 +82,7 @@ bool conj_count(struct schema *s, const struct conj *c, const char *key, bool la
 /* An error for keywords that cannot be honoured. */
 void conj_check_keywords(struct schema *s, const struct json *node);
 /* True when the schema has no keywords but a, b and annotations. */
-bool conj_only_has(const struct json *node, const char *a, const char *b);
+bool conj_only_has(struct schema *s, const struct json *node, const char *a, const char *b);
 /* False: nothing matches, or an error occurred. */
 bool conj_add(struct schema *s, struct conj *c, const struct json *node);
 bool conj_expand(struct schema *s, struct conj *c); /* adds the schemas of $ref and allOf */

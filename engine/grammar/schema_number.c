@@ -306,14 +306,26 @@ static bool divides(int64_t n, const struct bounds *b, bool integer)
     return quotient == (double)(int64_t)quotient;
 }
 
+/* The least one; FURTHEST + 1 when it is larger. */
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    __int128 least = (__int128)a * (b / x);
+    return least > FURTHEST ? FURTHEST + 1 : (int64_t)least;
+}
+
 static expr_id multiples(struct schema *s, const struct conj *c, const struct bounds *b,
                          bool integer)
 {
     uint32_t scale = b->step.scale;
     int64_t low = low_at(b, scale), high = high_at(b, scale), step = b->step.n;
     int64_t unit = integer && scale ? power(scale) : 1; /* whole numbers among them */
-    while (step % unit)
-        step += b->step.n;
+    step = common_multiple(step, unit);
     int64_t first = floor_div(low + step - 1, step) * step;
     if (b->low && b->high && (high - first) / step < MAX_SPELLED) {
         struct expr_list list = {NULL, 0, 0};

@@ -1,8 +1,11 @@
 /* Objects: declared members in their order, others where the schema describes them.
  *
- * R(i) is the rest of the object after some member has been written and the first i have been handled:
- * R(i) = ("," member i) R(i + 1), where "," member i may be missing if the member is optional. Each is a rule
- * called at the end of the previous one, so that it needs no place on the stack. */
+ * F(i) is the inside of the object while no member has been written and the first i are left out, R(i) the rest of it
+ * once one has been written and the first i have been handled:
+ *   F(i) = member i R(i + 1) | member i + 1 R(i + 2) | ...    R(i) = "," F(i), or nothing
+ * up to the first member that is required. Each is a rule called at the end of the previous one, so that it needs no place
+ * on the stack. A rule holds one block of the alternatives, and calls the next block's for the others: a text is at a
+ * place per block, while what one rule holds is merged. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,7 +14,12 @@
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_int.h"
 
-enum { MAX_MEMBERS = 512 };
+enum {
+    MAX_MEMBERS = 512,
+    MAX_BLOCKS =
+        12, /* of members that may all be left out: a text is at most at so many places there */
+    MAX_MERGED = 64 /* bytes of a value that is merged too, rather than called */
+};
 
 struct member {
     struct str name;
@@ -40,6 +48,8 @@ static struct member *find_member(struct object *o, struct str name)
 static struct member *add_member(struct schema *s, struct object *o, const struct json *node,
                                  struct str name)
 {
+    if (!schema_spend(s, node, o->n))
+        return NULL;
     struct member *m = find_member(o, name);
     if (m)
         return m;
@@ -98,44 +108,61 @@ static bool declares(const struct json *node, struct str name)
     return v != NULL;
 }
 
-/* True when the pattern matches anywhere in the name. */
-static bool matches_name(struct schema *s, const struct json *pattern, struct str name)
+/* Tells of each member whether the pattern matches anywhere in its name. */
+static void match_names(struct schema *s, const struct json *pattern, const struct object *o,
+                        bool *matches)
 {
     struct exprs x;
     struct automaton a;
     struct err e;
-    bool matches = false;
     exprs_init(&x);
+    x.n_steps = s->x->n_steps;
     exprs_set_rule(&x, 0, regex_expr(&x, json_key(pattern), REGEX_PLAIN, false, &e));
-    if (automaton_build(&x, &s->n_steps, &a, &e) == OK) {
+    enum status st = automaton_build(&x, &a, &e);
+    s->x->n_steps = x.n_steps;
+    exprs_release(&x);
+    if (st) {
+        schema_fail(s, st, pattern, NULL, "%s", e.text);
+        return;
+    }
+    for (uint32_t k = 0; k < o->n && schema_spend(s, pattern, o->member[k].name.len); k++) {
+        struct str name = o->member[k].name;
         uint16_t at = a.start[0]; /* a regular expression makes no calls */
         for (size_t i = 0; i < name.len && at; i++)
             at = automaton_next(&a, at, (uint8_t)name.ptr[i]);
-        matches = at && (a.flags[at] & STATE_FINAL);
-        automaton_release(&a);
-    } else {
-        schema_fail(s, e.status, pattern, NULL, "%s", e.text);
+        matches[k] = at && (a.flags[at] & STATE_FINAL);
     }
-    exprs_release(&x);
-    return matches;
+    automaton_release(&a);
+}
+
+static void add_schema(struct member *m, const struct json *schema)
+{
+    if (m->n_schemas < CONJ_MAX)
+        m->schema[m->n_schemas++] = schema;
 }
 
 /* The schema's patterns and additionalProperties also apply to members that it does not declare. */
-static void apply_to_member(struct schema *s, struct member *m, const struct json *node)
+static void apply_to_members(struct schema *s, struct object *o, const struct json *node)
 {
     const struct json *patterns = json_get(node, "patternProperties");
     const struct json *more = json_get(node, "additionalProperties");
-    bool covered = declares(node, m->name);
+    bool *covered = mem_zalloc((size_t)o->n + 1), *matches = mem_zalloc((size_t)o->n + 1);
     for (const struct json *v = json_is(patterns, JSON_OBJECT) ? json_first(patterns) : NULL;
-         v && !s->failed; v = json_next(v)) {
-        if (!matches_name(s, v, m->name))
-            continue;
-        covered = true;
-        if (m->n_schemas < CONJ_MAX)
-            m->schema[m->n_schemas++] = v;
+         v && o->n && !s->failed; v = json_next(v)) {
+        match_names(s, v, o, matches);
+        for (uint32_t k = 0; k < o->n && !s->failed; k++) {
+            if (matches[k])
+                add_schema(&o->member[k], v);
+            covered[k] |= matches[k];
+        }
     }
-    if (!covered && more && m->n_schemas < CONJ_MAX)
-        m->schema[m->n_schemas++] = more;
+    const struct json *list = json_get(node, "properties");
+    uint64_t n_declared = json_is(list, JSON_OBJECT) ? json_count(list) : 0;
+    for (uint32_t k = 0; more && k < o->n && schema_spend(s, node, 1 + n_declared / 2); k++)
+        if (!covered[k] && !declares(node, o->member[k].name))
+            add_schema(&o->member[k], more);
+    mem_free(covered);
+    mem_free(matches);
 }
 
 /* Other members are written where a single schema describes them: an additionalProperties that is not false, a
@@ -198,9 +225,8 @@ static bool read_object(struct schema *s, const struct conj *c, struct object *o
         read_properties(s, o, c->node[i]);
     for (uint32_t i = 0; i < c->n; i++)
         read_required(s, o, c->node[i]);
-    for (uint32_t k = 0; k < o->n; k++)
-        for (uint32_t i = 0; i < c->n && !s->failed; i++)
-            apply_to_member(s, &o->member[k], c->node[i]);
+    for (uint32_t i = 0; i < c->n && !s->failed; i++)
+        apply_to_members(s, o, c->node[i]);
     conj_count(s, c, "minProperties", true, &o->min);
     conj_count(s, c, "maxProperties", false, &o->max);
     if (!s->failed)
@@ -254,6 +280,7 @@ static expr_id other_tail(struct schema *s, const struct object *o, const uint32
     struct expr_range *next = mem_alloc(mem_mul((size_t)n + 1, sizeof(*next)));
     uint32_t *kept = mem_alloc(mem_mul((size_t)n + 1, sizeof(*kept))), n_next = 0;
     bool ends = true;
+    schema_spend(s, o->other, n);
     for (uint32_t i = 0; i < n; i++) {
         struct str name = o->member[from[i]].name;
         uint32_t c;
@@ -273,7 +300,7 @@ static expr_id other_tail(struct schema *s, const struct object *o, const uint32
     expr_id any = regex_class(x, NULL, 0, true, REGEX_JSON);
     expr_list_add(&list, expr_seq2(x, regex_class(x, next, n_next, true, REGEX_JSON),
                                    expr_repeat(x, any, 0, EXPR_MANY)));
-    for (uint32_t k = 0; k < n_next && !s->failed; k++) {
+    for (uint32_t k = 0; k < n_next && schema_spend(s, o->other, 4 * (uint64_t)n); k++) {
         uint32_t n_kept = 0;
         int bytes = 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -308,11 +335,8 @@ static expr_id other_name(struct schema *s, const struct object *o)
     expr_id inside;
     if (o->pattern) {
         inside = regex_expr(x, json_key(o->pattern), REGEX_JSON, false, &e);
-        if (x->error.status) {
-            x->error.status = OK;
-            return schema_fail(s, e.status ? e.status : ERR_TOO_LARGE, o->pattern, NULL, "%s",
-                               e.text);
-        }
+        if (x->error.status)
+            return schema_place_error(s, o->pattern);
     } else if (o->n == 0) {
         return schema_any_string(s);
     } else {
@@ -366,38 +390,103 @@ static expr_id map_expr(struct schema *s, const struct object *o)
     return o->min ? full : expr_alt2(x, expr_text(x, "{}"), full);
 }
 
+/* A constant stays in the rule, so that it is merged with those of other branches that begin alike. */
+static bool is_short_text(const struct exprs *x, expr_id id)
+{
+    const struct expr *e = &x->expr[id];
+    return e->kind == EXPR_BYTES && e->n <= MAX_MERGED;
+}
+
+static expr_id member_expr(struct schema *s, const struct member *m)
+{
+    expr_id value = member_value(s, m);
+    expr_id behind = expr_seq3(s->x, expr_text(s->x, ":"), schema_space(s), value);
+    if (!s->failed && !is_short_text(s->x, value))
+        behind = as_rule(s, behind);
+    return expr_seq2(s->x, name_expr(s, m->name), behind);
+}
+
+/* The members of an object while its rules are made. */
+struct members {
+    const struct object *o;
+    expr_id *member, *rest; /* own [n + 1]; member[n]: an undeclared one; rest: R(i) */
+    uint32_t block;
+};
+
+static uint32_t block_of(const struct object *o)
+{
+    uint32_t run = 0, longest = 0;
+    for (uint32_t i = 0; i < o->n; i++) {
+        run = o->member[i].required ? 0 : run + 1;
+        longest = run > longest ? run : longest;
+    }
+    return 1 + longest / MAX_BLOCKS;
+}
+
+/* One block of F(i). *end: the first member behind it, or 0 when a required one ends the alternatives. */
+static expr_id block_expr(struct schema *s, const struct members *m, uint32_t i, uint32_t *end)
+{
+    struct expr_list list = {NULL, 0, 0};
+    uint32_t n = m->o->n, last = i + m->block < n ? i + m->block : n;
+    *end = last;
+    for (; i < last && *end; i++) {
+        expr_list_add(&list, expr_seq2(s->x, m->member[i], m->rest[i + 1]));
+        if (m->o->member[i].required)
+            *end = 0;
+    }
+    if (*end == n && m->o->others)
+        expr_list_add(&list, expr_seq2(s->x, m->member[n], m->rest[n]));
+    expr_id id = expr_alt(s->x, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
+static expr_id rest_of(struct schema *s, const struct members *m, uint32_t i)
+{
+    uint32_t end;
+    expr_id id = after_comma(s, block_expr(s, m, i, &end));
+    if (end == m->o->n)
+        id = expr_maybe(s->x, id);
+    else if (end)
+        id = expr_alt2(s->x, id, m->rest[end]);
+    return as_rule(s, id);
+}
+
+/* F(0), and *may_be_empty: no member is required. */
+static expr_id first_of(struct schema *s, const struct members *m, bool *may_be_empty)
+{
+    struct expr_list list = {NULL, 0, 0};
+    uint32_t end = 0;
+    do {
+        expr_id block = block_expr(s, m, end, &end);
+        expr_list_add(&list, list.n ? as_rule(s, block) : block);
+    } while (end && end < m->o->n);
+    *may_be_empty = end != 0;
+    expr_id id = expr_alt(s->x, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
 static expr_id members_expr(struct schema *s, const struct object *o)
 {
     struct exprs *x = s->x;
-    struct expr_list first = {NULL, 0, 0};
-    expr_id *pair = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*pair)));
-    expr_id *rest = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*rest)));
-    expr_id other = o->others ? other_pair(s, o) : expr_never(x);
-    uint32_t i;
-    for (i = 0; i < o->n; i++)
-        pair[i] =
-            as_rule(s, pair_of(s, name_expr(s, o->member[i].name), member_value(s, &o->member[i])));
-    rest[o->n] =
-        o->others ? as_rule(s, expr_repeat(x, after_comma(s, other), 0, EXPR_MANY)) : expr_empty(x);
-    for (i = o->n; i-- > 0;) {
-        expr_id next = after_comma(s, pair[i]);
-        rest[i] = as_rule(
-            s, expr_seq2(x, o->member[i].required ? next : expr_maybe(x, next), rest[i + 1]));
-    }
-    for (i = 0; i < o->n; i++) {
-        expr_list_add(&first, expr_seq2(x, pair[i], rest[i + 1]));
-        if (o->member[i].required)
-            break;
-    }
-    bool may_be_empty = i == o->n;
-    if (may_be_empty && o->others)
-        expr_list_add(&first, expr_seq2(x, other, rest[o->n]));
-    expr_id id = braces(s, expr_alt(x, first.id, first.n));
+    struct members m = {.o = o, .block = block_of(o)};
+    bool may_be_empty;
+    m.member = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*m.member)));
+    m.rest = mem_alloc(mem_mul((size_t)o->n + 1, sizeof(*m.rest)));
+    m.member[o->n] = o->others ? other_pair(s, o) : expr_never(x);
+    for (uint32_t i = 0; i < o->n; i++)
+        m.member[i] = member_expr(s, &o->member[i]);
+    m.rest[o->n] = o->others
+                       ? as_rule(s, expr_repeat(x, after_comma(s, m.member[o->n]), 0, EXPR_MANY))
+                       : expr_empty(x);
+    for (uint32_t i = o->n; i-- > 1;)
+        m.rest[i] = rest_of(s, &m, i);
+    expr_id id = braces(s, first_of(s, &m, &may_be_empty));
     if (may_be_empty)
         id = expr_alt2(x, expr_text(x, "{}"), id);
-    expr_list_release(&first);
-    mem_free(pair);
-    mem_free(rest);
+    mem_free(m.member);
+    mem_free(m.rest);
     return id;
 }
 

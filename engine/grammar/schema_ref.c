@@ -32,9 +32,9 @@ static const struct json *step_pointer(const struct json *at, struct str part)
     return v;
 }
 
-static const struct json *find(const struct json *root, struct str ref)
+static const struct json *find(struct schema *s, struct str ref)
 {
-    const struct json *at = root;
+    const struct json *at = s->root;
     if (ref.len == 0 || ref.ptr[0] != '#' || (ref.len > 1 && ref.ptr[1] != '/') ||
         memchr(ref.ptr, '%', ref.len))
         return NULL;
@@ -42,6 +42,8 @@ static const struct json *find(const struct json *root, struct str ref)
         size_t end = ++i;
         while (end < ref.len && ref.ptr[end] != '/')
             end++;
+        if (!schema_spend(s, s->root, end - i + json_count(at)))
+            return NULL;
         at = step_pointer(at, (struct str){ref.ptr + i, end - i});
         i = end;
     }
@@ -52,7 +54,7 @@ const struct json *schema_target(struct schema *s, const struct json *node)
 {
     const struct json *ref = json_get(node, "$ref"), *target = NULL;
     if (json_is(ref, JSON_STRING))
-        target = find(s->root, json_string(ref));
+        target = find(s, json_string(ref));
     if (!target)
         schema_fail(s, ERR_UNSUPPORTED, node, "$ref",
                     "is no pointer into this schema, such as #/$defs/name");
@@ -61,6 +63,8 @@ const struct json *schema_target(struct schema *s, const struct json *node)
 
 expr_id schema_ref_rule(struct schema *s, const struct json *target)
 {
+    if (!schema_spend(s, target, s->n_refs))
+        return expr_never(s->x);
     for (uint32_t i = 0; i < s->n_refs; i++)
         if (s->ref[i].target == target)
             return expr_rule(s->x, s->ref[i].rule);

@@ -69,8 +69,7 @@ static expr_id by_pattern(struct schema *s, const struct conj *c, const struct j
     expr_id id = regex_expr(s->x, json_string(pattern), REGEX_JSON, false, &e);
     if (!s->x->error.status)
         return quoted(s, id);
-    s->x->error.status = OK; /* reported again, with its location */
-    return schema_fail(s, e.status ? e.status : ERR_TOO_LARGE, pattern, NULL, "%s", e.text);
+    return schema_place_error(s, pattern);
 }
 
 static expr_id by_length(struct schema *s, const struct conj *c, uint32_t min, uint32_t max)

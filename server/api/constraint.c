@@ -134,13 +134,14 @@ static enum status parse_text(struct constraint *c, struct json_doc **doc, struc
     if (c->kind != GRAMMAR_SCHEMA || !json_is(c->source, JSON_STRING))
         return OK;
     enum status st = json_parse(json_string(c->source), limits, doc, e);
-    if (!st)
-        c->source = json_root(*doc);
-    return st;
+    if (st)
+        return grammars_bad(e);
+    c->source = json_root(*doc);
+    return OK;
 }
 
 enum status constraint_read(const struct service *service, const struct params *p,
-                            struct grammar **out, struct err *e)
+                            const struct gram_owner *owner, struct grammar **out, struct err *e)
 {
     struct constraint c = {.field = NULL};
     struct json_doc *doc = NULL;
@@ -150,13 +151,11 @@ enum status constraint_read(const struct service *service, const struct params *
         return st;
     st = parse_text(&c, &doc, e);
     if (!st)
-        st = grammars_get(service->grammars, c.kind, c.source, out, e);
+        st = grammars_get(service->grammars, c.kind, c.source, owner, out, e);
     json_free(doc);
-    if (!st)
-        return OK;
+    if (!st || !grammars_is_bad(e))
+        return st;
     err_prefix(e, "\"%s\"", c.field);
     snprintf(e->param, sizeof(e->param), "%s", c.field);
-    snprintf(e->code, sizeof(e->code), "%s", "invalid_grammar");
-    e->status = st == ERR_TOO_LARGE ? ERR_INVALID : st; /* of the request, not of its body */
-    return e->status;
+    return st;
 }

@@ -405,10 +405,19 @@ static void fill_service(const struct exchange *ex, const struct params *p, stru
     fill_salt(ex, p, r);
 }
 
+struct gram_owner prepare_owner(const struct exchange *ex)
+{
+    return (struct gram_owner){.ledger = ex->srv->ledger,
+                               .key = ex->held.key,
+                               .shared = ex->held.shared,
+                               .uses = ex->grant.uses};
+}
+
 enum status prepare_request(struct exchange *ex, enum api api, const struct params *p,
                             struct request *r, struct err *e)
 {
     const struct server *srv = ex->srv;
+    const struct gram_owner owner = prepare_owner(ex);
     enum status status = check_together(api, p, e);
     if (!status && p->stop)
         status = read_stops(srv, p->stop, r, e);
@@ -417,9 +426,9 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
     if (!status && p->logit_bias)
         status = read_bias(ex->service, p->logit_bias, r, e);
     if (!status)
-        status = constraint_read(ex->service, p, &r->grammar, e);
+        status = constraint_read(ex->service, p, &owner, &r->grammar, e);
     if (!status && api == API_CHAT)
-        status = tools_read(ex->service, p, &ex->job->tools, &r->grammar, e);
+        status = tools_read(ex->service, p, &owner, &ex->job->tools, &r->grammar, e);
     if (status)
         return status;
     fill_sampling(ex->service, api, p, &r->sampling);

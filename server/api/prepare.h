@@ -2,6 +2,7 @@
 #ifndef SERVER_API_PREPARE_H
 #define SERVER_API_PREPARE_H
 
+#include "engine/grammar/grammar.h"
 #include "server/api/fields.h"
 #include "server/api/job.h"
 
@@ -21,6 +22,8 @@ enum status prepare_model(struct exchange *ex, const struct params *p, struct er
  * has beside its prompt is put into r. */
 enum status prepare_request(struct exchange *ex, enum api api, const struct params *p,
                             struct request *r, struct err *e);
+/* Whose memory the grammars are that the call asks for. */
+struct gram_owner prepare_owner(const struct exchange *ex);
 /* A request without a prompt yet. */
 struct request *prepare_new(void);
 /* Takes the tokens into r, checks them against the context, clamps max_tokens, sizes the ring. When

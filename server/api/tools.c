@@ -270,8 +270,8 @@ static void add_source(struct buf *out, const struct frame *f, const struct para
 }
 
 static enum status force(const struct service *service, const struct params *p,
-                         const struct frame *f, const struct choice_of_tool *c,
-                         struct grammar **grammar, struct err *e)
+                         const struct gram_owner *owner, const struct frame *f,
+                         const struct choice_of_tool *c, struct grammar **grammar, struct err *e)
 {
     const struct json_limits limits = {.depth = 128, .n_nodes = 1 << 20};
     struct buf source = {0};
@@ -283,19 +283,17 @@ static enum status force(const struct service *service, const struct params *p,
     add_source(&source, f, p, c);
     enum status st = json_parse(buf_str(&source), limits, &doc, e);
     if (!st)
-        st = grammars_get(service->grammars, GRAMMAR_CALLS, json_root(doc), grammar, e);
+        st = grammars_get(service->grammars, GRAMMAR_CALLS, json_root(doc), owner, grammar, e);
     json_free(doc);
     buf_release(&source);
-    if (!st)
-        return OK;
+    if (!st || !grammars_is_bad(e))
+        return st;
     if (strncmp(e->param, "tools[", 6) != 0)
         snprintf(e->param, sizeof(e->param), "tools");
     char place[ERR_PARAM_CAP];
     snprintf(place, sizeof(place), "%s", e->param);
     err_prefix(e, "\"%s\"", place);
-    snprintf(e->code, sizeof(e->code), "invalid_grammar");
-    e->status = st == ERR_TOO_LARGE ? ERR_INVALID : st; /* of the request, not of its body */
-    return e->status;
+    return st;
 }
 
 /* ---- door ---- */
@@ -310,8 +308,9 @@ static enum status check_kinds(const struct params *p, const struct choice_of_to
     return OK;
 }
 
-enum status tools_read(const struct service *service, const struct params *p, struct tools *out,
-                       struct grammar **grammar, struct err *e)
+enum status tools_read(const struct service *service, const struct params *p,
+                       const struct gram_owner *owner, struct tools *out, struct grammar **grammar,
+                       struct err *e)
 {
     struct choice_of_tool c;
     const struct frame *f = frame_of(service->tmpl);
@@ -331,7 +330,7 @@ enum status tools_read(const struct service *service, const struct params *p, st
         return st;
     out->opener = f->opener;
     out->opened = f->opener[0];
-    return force(service, p, f, &c, grammar, e);
+    return force(service, p, owner, f, &c, grammar, e);
 }
 
 void tools_release(struct tools *t)

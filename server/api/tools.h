@@ -10,6 +10,7 @@
 #include "server/api/toolcall.h"
 
 struct chat_template;
+struct gram_owner;
 struct grammar;
 struct service;
 
@@ -25,10 +26,11 @@ struct tools {
 };
 
 /* Checks tools, tool_choice and parallel_tool_calls. *grammar: what forces a call (required, or a named tool),
- * with a reference; stays when none is forced. One that is there already is what else constrains the output.
- * Errors: ERR_INVALID and ERR_UNSUPPORTED with the JSON path in e->param. */
-enum status tools_read(const struct service *service, const struct params *p, struct tools *out,
-                       struct grammar **grammar, struct err *e);
+ * in use; stays when none is forced. One that is there already is what else constrains the output.
+ * Errors: ERR_INVALID and ERR_UNSUPPORTED with the JSON path in e->param; or errors of ledger_take. */
+enum status tools_read(const struct service *service, const struct params *p,
+                       const struct gram_owner *owner, struct tools *out, struct grammar **grammar,
+                       struct err *e);
 void tools_release(struct tools *t);
 bool tools_knows(const struct tools *t, struct str name);
 

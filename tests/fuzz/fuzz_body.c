@@ -172,7 +172,7 @@ static void set_up(void)
     service.tok = tok;
     service.tmpl = tmpl;
     service.sched = sched;
-    service.grammars = grammars_new(tok, NULL);
+    service.grammars = grammars_new(tok);
     service.max_context = 512;
     service.n_vocab = fake.n_vocab;
 }

@@ -240,7 +240,7 @@ static void listen_and_serve(struct world *w, const struct engine_info *info)
                                   .tmpl = w->tmpl,
                                   .sched = w->sched,
                                   .named = w->prefixes,
-                                  .grammars = grammars_new(w->tok, w->ledger),
+                                  .grammars = grammars_new(w->tok),
                                   .max_context = w->max_context,
                                   .n_vocab = w->slow.be.n_vocab,
                                   .created = clock_unix_s()};

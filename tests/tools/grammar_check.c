@@ -176,7 +176,10 @@ static void run_line(struct str text, struct buf *out)
     if (!find_kind(json_string(json_get(line, "kind")), &kind))
         exit(2);
     uint64_t start = clock_ns();
+    const struct gram_owner owner = {.ledger = NULL};
     enum status st = grammar_compile(kind, json_get(line, "source"), vocab, &g, &e);
+    if (!st)
+        st = grammar_charge(g, &owner, &e);
     double us = (double)(clock_ns() - start) / 1e3;
     if (st) {
         buf_add_c(out, "{\"error\":");
