@@ -32,7 +32,7 @@ enum status {
 #undef X
 };
 
-enum { ERR_TEXT_CAP = 512, ERR_PARAM_CAP = 96, ERR_CODE_CAP = 48 };
+enum { ERR_TEXT_CAP = 512, ERR_PARAM_CAP = 256, ERR_CODE_CAP = 48 };
 
 /* `param` names the request field or option at fault, `code` a machine-readable reason such as
  * "context_length_exceeded"; both may be empty. All strings are NUL-terminated valid UTF-8. */

@@ -1,4 +1,4 @@
-/* Internals of a grammar: its tables, its memory and the masks that it keeps. Only grammar.c and match.c use it. */
+/* Internals of a grammar: its tables, its memory and the masks that it keeps. For grammar.c, match.c and examples.c. */
 #ifndef ENGINE_GRAMMAR_GRAMMAR_INT_H
 #define ENGINE_GRAMMAR_GRAMMAR_INT_H
 
@@ -29,6 +29,7 @@ struct grammar {
 /* Whether a text that is at this state alone, with nothing on the stack, is within the bounds of places and steps. */
 bool gram_state_fits(const struct grammar *g, uint16_t state, struct gram_scratch *s,
                      uint64_t *n_steps);
+uint64_t gram_scratch_steps(const struct gram_scratch *s); /* of the last match */
 /* The mask with this key, or NULL. */
 const uint32_t *grammar_kept_mask(struct grammar *g, const uint64_t key[2]);
 /* Keeps a copy while there is room. Returns the copy, or the mask itself. */

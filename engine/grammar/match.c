@@ -191,6 +191,11 @@ static void store(struct gram_match *m, const struct gram_scratch *s, const stru
     }
 }
 
+uint64_t gram_scratch_steps(const struct gram_scratch *s)
+{
+    return s->n_steps;
+}
+
 static void begin_at(struct gram_match *m, const struct grammar *g, uint16_t state,
                      struct gram_scratch *s)
 {

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "engine/grammar/schema_int.h"
 
 /* ---- errors ---- */
@@ -57,8 +58,9 @@ expr_id schema_fail(struct schema *s, enum status status, const struct json *nod
     find_path(s->root, node, &path);
     if (key)
         buf_printf(&path, "/%s", key);
-    err_set_field(s->e, status, "", "invalid_schema", "the schema at %.150s: %s", path.ptr, text);
+    err_set_field(s->e, status, "", "invalid_schema", "the schema at %.200s: %s", path.ptr, text);
     snprintf(s->e->param, sizeof(s->e->param), "%.*s", ERR_PARAM_CAP - 1, path.ptr);
+    s->e->param[utf8_complete_len(str_of(s->e->param))] = 0; /* not cut inside a character */
     buf_release(&path);
     return exprs_fail(s->x, s->e);
 }

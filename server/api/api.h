@@ -12,6 +12,7 @@ void api_model(struct exchange *ex);
 void api_tokenize(struct exchange *ex);
 void api_detokenize(struct exchange *ex);
 void api_tokenizer_info(struct exchange *ex);
+void api_grammar_check(struct exchange *ex);
 void api_prefixes(struct exchange *ex);
 void api_prefix(struct exchange *ex);
 void api_prefix_put(struct exchange *ex);

@@ -4,15 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/grammar/compile.h"
 #include "server/grammars.h"
 #include "server/service.h"
-
-struct constraint {
-    const char *field; /* that asked for it; NULL: none did */
-    enum grammar_kind kind;
-    const struct json *source;
-};
 
 static enum status bad(struct err *e, const char *field, const char *what)
 {
@@ -27,7 +20,7 @@ static enum status take(struct constraint *c, const char *field, enum grammar_ki
         return err_set_field(e, ERR_INVALID, field, "invalid_value",
                              "\"%s\" and \"%s\" both constrain the output: only one may be set",
                              c->field, field);
-    *c = (struct constraint){field, kind, source};
+    *c = (struct constraint){.field = field, .kind = kind, .source = source};
     return OK;
 }
 
@@ -128,31 +121,46 @@ static enum status take_all(struct constraint *c, const struct params *p, struct
 }
 
 /* A schema may come as text, too: vLLM's clients send it so. */
-static enum status parse_text(struct constraint *c, struct json_doc **doc, struct err *e)
+static enum status parse_text(struct constraint *c, struct err *e)
 {
     const struct json_limits limits = {.depth = 64, .n_nodes = 1 << 16};
     if (c->kind != GRAMMAR_SCHEMA || !json_is(c->source, JSON_STRING))
         return OK;
-    enum status st = json_parse(json_string(c->source), limits, doc, e);
+    enum status st = json_parse(json_string(c->source), limits, &c->doc, e);
     if (st)
         return grammars_bad(e);
-    c->source = json_root(*doc);
+    c->source = json_root(c->doc);
     return OK;
+}
+
+enum status constraint_take(const struct params *p, struct constraint *out, struct err *e)
+{
+    *out = (struct constraint){.field = NULL};
+    return take_all(out, p, e);
+}
+
+void constraint_release(struct constraint *c)
+{
+    json_free(c->doc);
+    c->doc = NULL;
+}
+
+enum status constraint_compile(const struct service *service, struct constraint *c,
+                               const struct gram_owner *owner, struct grammar **out, struct err *e)
+{
+    enum status st = parse_text(c, e);
+    return st ? st : grammars_get(service->grammars, c->kind, c->source, owner, out, e);
 }
 
 enum status constraint_read(const struct service *service, const struct params *p,
                             const struct gram_owner *owner, struct grammar **out, struct err *e)
 {
-    struct constraint c = {.field = NULL};
-    struct json_doc *doc = NULL;
+    struct constraint c;
     *out = NULL;
-    enum status st = take_all(&c, p, e);
-    if (st || !c.field)
-        return st;
-    st = parse_text(&c, &doc, e);
-    if (!st)
-        st = grammars_get(service->grammars, c.kind, c.source, owner, out, e);
-    json_free(doc);
+    enum status st = constraint_take(p, &c, e);
+    if (!st && c.field)
+        st = constraint_compile(service, &c, owner, out, e);
+    constraint_release(&c);
     if (!st || !grammars_is_bad(e))
         return st;
     err_prefix(e, "\"%s\"", c.field);

@@ -15,7 +15,8 @@ enum api {
     API_COMPLETIONS = 'P',
     API_TOKENIZE = 'T',
     API_DETOKENIZE = 'D',
-    API_PREFIXES = 'N'
+    API_PREFIXES = 'N',
+    API_GRAMMAR = 'G'
 };
 
 enum field_id {

@@ -293,10 +293,11 @@ static enum MHD_Result start_job(struct exchange *ex)
     return MHD_YES;
 }
 
-/* The table of named prefixes is locked while a file is written. */
+/* The table of named prefixes is locked while a file is written, and grammars are compiled. */
 static bool needs_turn(struct exchange *ex)
 {
-    if (strcmp(ex->route->label, "prefixes") == 0)
+    const char *label = ex->route->label;
+    if (strcmp(label, "prefixes") == 0 || strcmp(label, "grammar") == 0)
         return true;
     if (!ex->route->body)
         return false;

@@ -29,7 +29,7 @@ ARROWS = {
         "kvpool/disk.h",
         "kvpool/named.h",
         "engine/engine.h", "engine/text/text.h", "engine/template/template.h", "engine/grammar/grammar.h",
-        "engine/grammar/compile.h", "engine/grammar/vocab.h",
+        "engine/grammar/compile.h", "engine/grammar/examples.h", "engine/grammar/vocab.h",
         "engine/sample/sampler.h", "scheduler/scheduler.h", "scheduler/request.h", "scheduler/tenant.h",
         "scheduler/snapshot.h", "scheduler/journal.h", "scheduler/sim/simulate.h",
     ],
