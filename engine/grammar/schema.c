@@ -11,6 +11,10 @@
 #include "base/utf8.h"
 #include "engine/grammar/schema_int.h"
 
+enum {
+    MAX_CALLED = 16
+}; /* branches of a choice that may be rules: a text is at a place for each */
+
 /* ---- errors ---- */
 
 static bool find_path(const struct json *at, const struct json *node, struct buf *path)
@@ -248,12 +252,13 @@ static expr_id branches(struct schema *s, const struct conj *c, uint32_t at, con
         return schema_fail(s, ERR_INVALID, node, key, "must be an array of schemas");
     if (strcmp(key, "oneOf") == 0 && !schema_check_one_of(s, node, list))
         return expr_never(s->x);
-    bool alone = c->n == 1 && conj_only_has(s, node, key, key);
+    /* Without other keywords a $ref can be a rule. The branches of a large choice are merged, instead of called. */
+    bool alone = c->n == 1 && json_count(list) <= MAX_CALLED && conj_only_has(s, node, key, key);
     for (const struct json *v = json_first(list); v && !s->failed; v = json_next(v)) {
         struct conj with = *c;
         with.branched |= 1u << at;
         if (alone)
-            expr_list_add(&all, schema_value(s, v)); /* no other keywords: a $ref can be a rule */
+            expr_list_add(&all, schema_value(s, v));
         else if (conj_add(s, &with, v))
             expr_list_add(&all, conj_expr(s, &with));
     }
@@ -346,6 +351,7 @@ expr_id schema_all(struct schema *s, const struct json *const *node, uint32_t n)
 static enum status end_schema(struct schema *s)
 {
     mem_free(s->ref);
+    mem_free(s->shared);
     if (!s->failed && s->x->error.status)
         *s->e = s->x->error;
     return s->failed || s->x->error.status ? s->e->status : OK;

@@ -38,11 +38,21 @@ struct ref_rule {
     uint32_t rule;
 };
 
+/* Members with the same schema, as text, share what follows their name: where they belong to different branches, a text
+ * is at one place then, and not at one for each. */
+struct shared_value {
+    struct str raw; /* borrows */
+    uint32_t hash;
+    expr_id id;
+};
+
 struct schema {
     struct exprs *x;
     const struct json *root;
     struct ref_rule *ref; /* owns */
     uint32_t n_refs, cap_refs;
+    struct shared_value *shared; /* owns */
+    uint32_t n_shared, cap_shared;
     uint32_t depth, n_visits, n_compared;
     uint32_t any_value; /* rule, 0: not made yet */
     uint32_t string; /* rule for any string, likewise */

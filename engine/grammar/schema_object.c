@@ -18,6 +18,7 @@ enum {
     MAX_MEMBERS = 512,
     MAX_BLOCKS =
         12, /* of members that may all be left out: a text is at most at so many places there */
+    MAX_INLINE_DEPTH = 128, /* of expressions */
     MAX_MERGED = 64 /* bytes of a value that is merged too, rather than called */
 };
 
@@ -397,12 +398,54 @@ static bool is_short_text(const struct exprs *x, expr_id id)
     return e->kind == EXPR_BYTES && e->n <= MAX_MERGED;
 }
 
-static expr_id member_expr(struct schema *s, const struct member *m)
+static uint32_t hash_of(struct str text)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < text.len; i++)
+        h = (h ^ (uint8_t)text.ptr[i]) * 16777619u;
+    return h;
+}
+
+static const struct shared_value *find_shared(struct schema *s, struct str raw, uint32_t hash)
+{
+    if (!schema_spend(s, s->root, raw.len / 2 + s->n_shared / 4))
+        return NULL;
+    for (uint32_t i = 0; i < s->n_shared; i++)
+        if (s->shared[i].hash == hash && str_eq(s->shared[i].raw, raw))
+            return &s->shared[i];
+    return NULL;
+}
+
+static void share(struct schema *s, struct shared_value value)
+{
+    if (s->n_shared == s->cap_shared) {
+        s->cap_shared = s->cap_shared ? 2 * s->cap_shared : 16;
+        s->shared = mem_realloc(s->shared, mem_mul(s->cap_shared, sizeof(*s->shared)));
+    }
+    s->shared[s->n_shared++] = value;
+}
+
+/* What follows the name. */
+static expr_id behind_name(struct schema *s, const struct member *m)
 {
     expr_id value = member_value(s, m);
     expr_id behind = expr_seq3(s->x, expr_text(s->x, ":"), schema_space(s), value);
-    if (!s->failed && !is_short_text(s->x, value))
-        behind = as_rule(s, behind);
+    return s->failed || is_short_text(s->x, value) ? behind : as_rule(s, behind);
+}
+
+static expr_id member_expr(struct schema *s, const struct member *m)
+{
+    expr_id behind;
+    if (m->n_schemas == 1) {
+        struct str raw = json_raw(m->schema[0]);
+        uint32_t hash = hash_of(raw);
+        const struct shared_value *known = find_shared(s, raw, hash);
+        behind = known ? known->id : behind_name(s, m);
+        if (!known)
+            share(s, (struct shared_value){raw, hash, behind});
+    } else {
+        behind = behind_name(s, m);
+    }
     return expr_seq2(s->x, name_expr(s, m->name), behind);
 }
 
@@ -441,6 +484,7 @@ static expr_id block_expr(struct schema *s, const struct members *m, uint32_t i,
     return id;
 }
 
+/* R(i). Where only one place leads to it, it stays in the rule, and is merged with those of other branches. */
 static expr_id rest_of(struct schema *s, const struct members *m, uint32_t i)
 {
     uint32_t end;
@@ -449,7 +493,8 @@ static expr_id rest_of(struct schema *s, const struct members *m, uint32_t i)
         id = expr_maybe(s->x, id);
     else if (end)
         id = expr_alt2(s->x, id, m->rest[end]);
-    return as_rule(s, id);
+    bool once = i == 1 || m->o->member[i - 2].required;
+    return once && s->x->expr[id].depth < MAX_INLINE_DEPTH ? id : as_rule(s, id);
 }
 
 /* F(0), and *may_be_empty: no member is required. */

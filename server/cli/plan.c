@@ -272,7 +272,7 @@ static void print_fit(const struct plan *p)
         printf(", or %u users of %u tokens\n", p->users, p->context_fits);
     }
     print_size("  clients      ", budget_bytes(&p->set, p->memory_bytes, p->total_bytes));
-    puts("   for bodies, prompts, answers and names (server.memory)");
+    puts("   for bodies, prompts, answers, grammars and names (server.memory)");
     print_serve(p, enough);
 }
 

@@ -159,8 +159,8 @@ def some_of(n, prefix, **fields):
 
 
 def kinds(n):
-    return [{"type": "object", "properties": {"kind": {"const": f"kind {i}"}, f"of{i}": {"type": "integer"}}, "required": ["kind", f"of{i}"]}
-            for i in range(n)]  # fmt: skip
+    return [{"type": "object", "properties": {"id": {"type": "integer"}, "kind": {"const": f"kind {i}"}, f"of{i}": {"type": "integer"}},
+             "required": ["id", "kind", f"of{i}"]} for i in range(n)]  # fmt: skip
 
 
 # A text can be at 32 places at once: objects of many members that may be left out, and choices of many objects.
@@ -168,10 +168,11 @@ SCHEMAS += [
     (some_of(33, "m"), [{"m0": 10}, {"m32": "x"}]),
     (some_of(200, "member "), [{"member 199": -1}]),
     (some_of(100, "a", additionalProperties={"type": "null"}, required=["a50"]), [{"a99": 1}, {"a50": 1, "x": 1}]),
-    ({"oneOf": kinds(70)}, [{"kind": "kind 0"}, {"kind": "kind 69", "of1": 2}]),
+    ({"oneOf": kinds(70)}, [{"kind": "kind 0"}, {"id": 1, "kind": "kind 69", "of1": 2}]),
+    ({"$defs": {f"d{i}": kind for i, kind in enumerate(kinds(40))}, "properties": {"x": {"oneOf": [{"$ref": f"#/$defs/d{i}"} for i in range(40)]}},
+      "required": ["x"]}, [{}, {"x": {"id": 1, "kind": "kind 3"}}]),
 ]
-MANY_REFS = {"$defs": {f"d{i}": kind for i, kind in enumerate(kinds(40))}, "properties": {"x": {"oneOf": [{"$ref": f"#/$defs/d{i}"} for i in range(40)]}},
-             "required": ["x"]}  # fmt: skip
+MANY_VALUES = {"anyOf": [{"properties": {"a": {"type": "integer", "minimum": i}}, "required": ["a"]} for i in range(40)]}
 
 REFUSED = [
     ({"not": {"type": "string"}}, "/not"),
@@ -201,7 +202,7 @@ REFUSED = [
     ({"anyOf": []}, "/anyOf"),
     (3, "#"),
     (False, "matches no text"),
-    (MANY_REFS, "over 32 places at once"),
+    (MANY_VALUES, "over 32 places at once"),
     ({"type": "object", "patternProperties": {"^(?:\\D?){60000}$": {}}, "properties": {"a": {}}}, "#/patternProperties/^(?:\\D?){60000}$: the grammar is too large"),
     ({"anyOf": [{"properties": {f"a{i}": {"pattern": "x{3000}"}}} for i in range(400)]}, "the grammar is too large"),
     ({"type": "object", "properties": {"a": False}, "required": ["a"]}, "matches no text"),
