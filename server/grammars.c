@@ -164,11 +164,39 @@ enum status grammars_bad(struct err *e)
     return e->status;
 }
 
-static enum status compile(struct grammars *s, enum grammar_kind kind, const struct json *source,
-                           struct grammar **out, struct err *e)
+static bool refused_memory(const struct err *e)
 {
-    enum status st = grammar_compile(kind, source, vocab_of(s), out, e);
-    return st ? grammars_bad(e) : OK;
+    return e->status == ERR_NO_MEMORY || e->status == ERR_QUEUE_FULL ||
+           str_eq_c(str_of(e->code), "request_too_large");
+}
+
+static void drop_idle(struct grammars *s)
+{
+    mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < MAX_KEPT; i++)
+        if (s->kept[i].grammar && grammar_is_idle(s->kept[i].grammar))
+            drop(&s->kept[i]);
+    mutex_unlock(&s->lock);
+}
+
+/* What compiling needs is on the owner's account meanwhile. */
+static enum status compile_once(struct grammars *s, enum grammar_kind kind,
+                                const struct json *source, const struct gram_owner *owner,
+                                struct grammar **out, struct err *e)
+{
+    struct ledger_hold held = {.ledger = owner->ledger, .key = owner->key, .shared = owner->shared};
+    return grammar_compile(kind, source, vocab_of(s), &held, out, e);
+}
+
+static enum status compile(struct grammars *s, enum grammar_kind kind, const struct json *source,
+                           const struct gram_owner *owner, struct grammar **out, struct err *e)
+{
+    enum status st = compile_once(s, kind, source, owner, out, e);
+    if (st && refused_memory(e) && st != ERR_TOO_LARGE) {
+        drop_idle(s);
+        st = compile_once(s, kind, source, owner, out, e);
+    }
+    return !st || refused_memory(e) ? st : grammars_bad(e);
 }
 
 enum status grammars_get(struct grammars *s, enum grammar_kind kind, const struct json *source,
@@ -179,7 +207,7 @@ enum status grammars_get(struct grammars *s, enum grammar_kind kind, const struc
     enum status st = use_kept(s, key, owner, out, e);
     if (st || *out)
         return st;
-    st = compile(s, kind, source, out, e);
+    st = compile(s, kind, source, owner, out, e);
     if (st)
         return st;
     st = charge(s, *out, owner, e);

@@ -53,13 +53,13 @@ static void too_many_states(struct build *b)
     exprs_fail(b->x, &e);
 }
 
-static uint32_t *push(uint32_t *array, uint32_t *n, uint32_t *cap, uint32_t x)
+static uint32_t *push(struct build *b, uint32_t *array, uint32_t *n, uint32_t *cap, uint32_t item)
 {
     if (*n == *cap) {
         *cap = *cap ? 2 * *cap : 1024;
-        array = mem_realloc(array, mem_mul(*cap, sizeof(*array)));
+        array = exprs_grow(b->x, array, *n, *cap, sizeof(*array));
     }
-    array[(*n)++] = x;
+    array[(*n)++] = item;
     return array;
 }
 
@@ -93,7 +93,7 @@ static void close_over(struct build *b)
             if (edge->kind != NFA_EMPTY || b->mark[edge->to] == b->stamp)
                 continue;
             b->mark[edge->to] = b->stamp;
-            b->work = push(b->work, &b->n_work, &b->cap_work, edge->to);
+            b->work = push(b, b->work, &b->n_work, &b->cap_work, edge->to);
         }
         exprs_spend(b->x, 4 + 2 * n); /* seldom in the cache */
     }
@@ -153,6 +153,12 @@ static void grow_slots(struct build *b)
     mem_free(old);
 }
 
+/* Of the tables that grow with the states. */
+static uint64_t state_bytes(const struct automaton *a)
+{
+    return a->n_classes * sizeof(uint16_t) + 1 + 3 * sizeof(uint32_t);
+}
+
 static uint32_t add_state(struct build *b)
 {
     struct automaton *a = b->a;
@@ -162,6 +168,7 @@ static uint32_t add_state(struct build *b)
         return 0;
     }
     if (a->n_states == b->cap_states) {
+        exprs_take(b->x, (uint64_t)b->cap_states * state_bytes(a));
         b->cap_states *= 2;
         a->next = mem_realloc(a->next, mem_mul(mem_mul(b->cap_states, a->n_classes), 2));
         a->flags = mem_realloc(a->flags, b->cap_states);
@@ -176,7 +183,7 @@ static uint32_t add_state(struct build *b)
     b->set_at[s] = b->n_pool;
     b->set_n[s] = b->n_work;
     for (uint32_t i = 0; i < b->n_work; i++)
-        b->pool = push(b->pool, &b->n_pool, &b->cap_pool, b->work[i]);
+        b->pool = push(b, b->pool, &b->n_pool, &b->cap_pool, b->work[i]);
     return s;
 }
 
@@ -211,7 +218,7 @@ static void add_member(struct build *b, uint32_t state)
     if (b->mark[state] == b->stamp)
         return;
     b->mark[state] = b->stamp;
-    b->work = push(b->work, &b->n_work, &b->cap_work, state);
+    b->work = push(b, b->work, &b->n_work, &b->cap_work, state);
 }
 
 /* ---- transitions ---- */
@@ -219,8 +226,9 @@ static void add_member(struct build *b, uint32_t state)
 static void add_target(struct build *b, uint32_t to, uint32_t by)
 {
     if (b->n_target == b->cap_target) {
-        b->cap_target = b->cap_target ? 2 * b->cap_target : 1024;
-        b->target = mem_realloc(b->target, mem_mul(b->cap_target, sizeof(*b->target)));
+        uint32_t cap = b->cap_target ? 2 * b->cap_target : 1024;
+        b->target = exprs_grow(b->x, b->target, b->cap_target, cap, sizeof(*b->target));
+        b->cap_target = cap;
     }
     b->target[b->n_target++] = (struct target){to, by, 0};
 }
@@ -251,8 +259,8 @@ static void sort_targets(struct build *b, uint32_t count[257])
 {
     uint32_t n_classes = b->a->n_classes, at[256];
     if (b->n_target > b->cap_sorted) {
+        b->sorted = exprs_grow(b->x, b->sorted, b->cap_sorted, b->cap_target, sizeof(*b->sorted));
         b->cap_sorted = b->cap_target;
-        b->sorted = mem_realloc(b->sorted, mem_mul(b->cap_sorted, sizeof(*b->sorted)));
     }
     memset(count, 0, (n_classes + 1) * sizeof(*count));
     for (uint32_t i = 0; i < b->n_target; i++)
@@ -287,8 +295,9 @@ static void add_call(struct build *b, uint32_t s, uint16_t rule, uint32_t back)
 {
     struct automaton *a = b->a;
     if (b->n_calls == b->cap_calls) {
-        b->cap_calls = b->cap_calls ? 2 * b->cap_calls : 256;
-        a->call = mem_realloc(a->call, mem_mul(b->cap_calls, sizeof(*a->call)));
+        uint32_t cap = b->cap_calls ? 2 * b->cap_calls : 256;
+        a->call = exprs_grow(b->x, a->call, b->cap_calls, cap, sizeof(*a->call));
+        b->cap_calls = cap;
     }
     a->call[b->n_calls++] = (struct automaton_call){rule, (uint16_t)back};
     a->flags[s] |= STATE_CALLS;
@@ -342,6 +351,7 @@ static void build_all(struct build *b)
 {
     struct automaton *a = b->a;
     b->cap_states = 256;
+    exprs_take(b->x, b->cap_states * state_bytes(a) + b->nfa->n_states * sizeof(uint32_t));
     a->next = mem_zalloc(mem_mul(mem_mul(b->cap_states, a->n_classes), 2));
     a->flags = mem_zalloc(b->cap_states);
     a->call0 = mem_zalloc(mem_mul((size_t)b->cap_states + 1, sizeof(uint32_t)));

@@ -31,7 +31,8 @@ static enum status regex_whole(struct exprs *x, const struct json *source, struc
 }
 
 enum status grammar_compile(enum grammar_kind kind, const struct json *source,
-                            const struct gram_vocab *vocab, struct grammar **out, struct err *e)
+                            const struct gram_vocab *vocab, struct ledger_hold *held,
+                            struct grammar **out, struct err *e)
 {
     struct exprs x;
     enum status st = OK;
@@ -39,6 +40,7 @@ enum status grammar_compile(enum grammar_kind kind, const struct json *source,
     if ((kind == GRAMMAR_REGEX || kind == GRAMMAR_GBNF) && !json_is(source, JSON_STRING))
         return err_set(e, ERR_INVALID, "must be a string");
     exprs_init(&x);
+    x.held = held;
     switch (kind) {
     case GRAMMAR_OBJECT:
         schema_any_object(&x);
@@ -60,7 +62,10 @@ enum status grammar_compile(enum grammar_kind kind, const struct json *source,
         break;
     }
     if (!st)
-        return grammar_new(&x, vocab, out, e);
-    exprs_release(&x);
+        st = grammar_new(&x, vocab, out, e);
+    else
+        exprs_release(&x);
+    if (held)
+        ledger_drop(held);
     return st;
 }

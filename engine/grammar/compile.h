@@ -15,8 +15,10 @@ enum grammar_kind {
 };
 
 /* Errors: ERR_INVALID, ERR_UNSUPPORTED, ERR_TOO_LARGE with the location (a JSON pointer, a byte offset, a line).
- * The cost of a grammar is bounded by the limits in expr.h and automaton.h. */
+ * The cost of a grammar is bounded by the limits in expr.h and automaton.h. held (NULL: none): the memory that compiling
+ * needs is taken from it, and given back; errors of ledger_take, which have their codes. */
 enum status grammar_compile(enum grammar_kind kind, const struct json *source,
-                            const struct gram_vocab *vocab, struct grammar **out, struct err *e);
+                            const struct gram_vocab *vocab, struct ledger_hold *held,
+                            struct grammar **out, struct err *e);
 
 #endif

@@ -30,6 +30,7 @@ struct levels {
     uint16_t *rule_at; /* owns [n_states]: the rule that starts there, plus 1 */
     uint16_t *now, *later; /* own [n_states]: states to settle at this level and at the next */
     uint32_t n_now, n_later;
+    uint64_t n_bytes; /* taken */
 };
 
 static void groups_release(struct groups *g)
@@ -54,10 +55,17 @@ static void begin_groups(struct groups *g, uint32_t n)
     g->at = mem_zalloc(mem_mul((size_t)n + 2, sizeof(*g->at)));
 }
 
-static void sum_groups(struct groups *g, uint32_t n)
+static void take(struct levels *l, struct exprs *x, uint64_t n_bytes)
+{
+    l->n_bytes += n_bytes;
+    exprs_take(x, n_bytes);
+}
+
+static void sum_groups(struct groups *g, uint32_t n, struct levels *l, struct exprs *x)
 {
     for (uint32_t i = 0; i < n; i++)
         g->at[i + 1] += g->at[i];
+    take(l, x, g->at[n] * sizeof(*g->item));
     g->item = mem_alloc(mem_mul((size_t)g->at[n] + 1, sizeof(*g->item)));
 }
 
@@ -87,7 +95,7 @@ static void group_calls(struct levels *l, bool counts)
     }
 }
 
-static void init_levels(struct levels *l)
+static void init_levels(struct levels *l, struct exprs *x)
 {
     const struct automaton *a = l->a;
     uint32_t n = a->n_states;
@@ -109,9 +117,9 @@ static void init_levels(struct levels *l)
     if (l->reads)
         group_bytes(l, true);
     group_calls(l, true);
-    sum_groups(&l->before, n);
-    sum_groups(&l->of_rule, a->n_rules);
-    sum_groups(&l->of_back, n);
+    sum_groups(&l->before, n, l, x);
+    sum_groups(&l->of_rule, a->n_rules, l, x);
+    sum_groups(&l->of_back, n, l, x);
     if (l->reads)
         group_bytes(l, false);
     group_calls(l, false);
@@ -120,8 +128,9 @@ static void init_levels(struct levels *l)
     end_groups(&l->of_back, n);
 }
 
-static void release_levels(struct levels *l)
+static void release_levels(struct levels *l, struct exprs *x)
 {
+    exprs_give(x, l->n_bytes);
     mem_free(l->level);
     mem_free(l->settled);
     mem_free(l->caller);
@@ -197,7 +206,10 @@ static bool levels_of(struct levels *l, const struct automaton *a, bool reads, s
     *l = (struct levels){.a = a, .reads = reads};
     if (!exprs_spend(x, LOOK_STEPS * n_looks))
         return false;
-    init_levels(l);
+    take(l, x, 24ull * a->n_states + 4ull * a->call0[a->n_states]);
+    init_levels(l, x);
+    if (x->error.status)
+        return false;
     find_levels(l);
     return true;
 }
@@ -243,7 +255,7 @@ static bool remove_dead_ends(struct automaton *a, struct exprs *x)
     struct levels l;
     if (levels_of(&l, a, true, x))
         prune(a, l.level);
-    release_levels(&l);
+    release_levels(&l, x);
     if (!x->error.status && !a->start[0])
         refuse(x, ERR_INVALID, "the grammar matches no text at all");
     return x->error.status == OK;
@@ -341,7 +353,7 @@ static bool check_recursion(const struct automaton *a, struct exprs *x)
         find_firsts(a, l.level, &f);
         circle = has_circle(a, &f);
     }
-    release_levels(&l);
+    release_levels(&l, x);
     mem_free(f.rule);
     mem_free(f.at);
     if (circle)
@@ -370,7 +382,7 @@ static void find_need(struct automaton *a, struct exprs *x)
             exprs_fail(x, &e);
         }
     }
-    release_levels(&l);
+    release_levels(&l, x);
 }
 
 void automaton_find_ends(struct automaton *a, struct exprs *x)

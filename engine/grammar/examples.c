@@ -8,7 +8,7 @@
 
 enum {
     FAR = 1 << 28, /* no way to the end was found */
-    MAX_ROUNDS = 32,
+    MAX_LOOKS = 32 << 20, /* at transitions, to find the shortest way */
     MAX_FREE = 40, /* bytes at random */
     MAX_STEPS = 32 << 20 /* of all examples together */
 };
@@ -41,14 +41,15 @@ static uint32_t length_of(const struct gram_examples *x, uint32_t s)
     return best;
 }
 
-/* In rounds, each from the last state on, since rules end late. What the rounds do not reach stays far. */
+/* In rounds, each from the last state on, since rules end late. What rounds within MAX_LOOKS do not reach stays far. */
 static void find_lengths(struct gram_examples *x)
 {
     const struct automaton *a = &x->g->a;
     for (uint32_t s = 0; s < a->n_states; s++)
         x->length[s] = FAR;
+    uint64_t of_round = (uint64_t)a->n_states * a->n_classes + a->call0[a->n_states];
     bool changed = true;
-    for (uint32_t round = 0; round < MAX_ROUNDS && changed; round++) {
+    for (uint64_t n_looks = of_round; changed && n_looks <= MAX_LOOKS; n_looks += of_round) {
         changed = false;
         for (uint32_t s = a->n_states; s-- > 1;) {
             uint32_t length = length_of(x, s);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "config/ledger.h"
 
 enum {
     NEVER = 0,
@@ -15,20 +16,43 @@ enum {
     RANGE_STEPS = 8 /* of a range: they are sorted */
 };
 
-static void *grow(void *array, uint32_t n, uint32_t *cap, uint32_t n_more, size_t size)
-{
-    if (n + n_more <= *cap)
-        return array;
-    while (*cap < n + n_more)
-        *cap = *cap ? *cap * 2 : 64;
-    return mem_realloc(array, mem_mul(*cap, size));
-}
-
 expr_id exprs_fail(struct exprs *x, const struct err *e)
 {
     if (!x->error.status)
         x->error = *e;
     return NEVER;
+}
+
+void exprs_take(struct exprs *x, uint64_t n_bytes)
+{
+    struct err e;
+    if (x->held && ledger_take(x->held, LEDGER_GRAMMARS, n_bytes, &e)) {
+        ledger_add(x->held, LEDGER_GRAMMARS, n_bytes); /* it is there for a moment */
+        exprs_fail(x, &e);
+    }
+}
+
+void exprs_give(struct exprs *x, uint64_t n_bytes)
+{
+    if (x->held)
+        ledger_give(x->held, LEDGER_GRAMMARS, n_bytes);
+}
+
+void *exprs_grow(struct exprs *x, void *array, size_t n, size_t n_more, size_t size)
+{
+    exprs_take(x, mem_mul(n_more - n, size));
+    return mem_realloc(array, mem_mul(n_more, size));
+}
+
+static void *grow(struct exprs *x, void *array, uint32_t n, uint32_t *cap, uint32_t n_more,
+                  size_t size)
+{
+    uint32_t before = *cap;
+    if (n + n_more <= *cap)
+        return array;
+    while (*cap < n + n_more)
+        *cap = *cap ? *cap * 2 : 64;
+    return exprs_grow(x, array, before, *cap, size);
 }
 
 bool exprs_overspent(struct exprs *x)
@@ -54,7 +78,7 @@ static expr_id add(struct exprs *x, struct expr e)
     if (x->n >= EXPR_MAX || x->n_children > EXPR_MAX || x->n_ranges > EXPR_MAX ||
         x->n_bytes > 16 * EXPR_MAX || e.depth > EXPR_MAX_DEPTH)
         return too_many(x);
-    x->expr = grow(x->expr, x->n, &x->cap, 1, sizeof(*x->expr));
+    x->expr = grow(x, x->expr, x->n, &x->cap, 1, sizeof(*x->expr));
     x->expr[x->n] = e;
     return x->n++;
 }
@@ -142,7 +166,7 @@ expr_id expr_class(struct exprs *x, const struct expr_range *range, uint32_t n, 
     kept = join_ranges(r, kept);
     uint32_t n_out = negated ? negate_ranges(r, kept, other) : kept;
     uint32_t at = x->n_ranges;
-    x->range = grow(x->range, at, &x->cap_ranges, n_out + 1, sizeof(*x->range));
+    x->range = grow(x, x->range, at, &x->cap_ranges, n_out + 1, sizeof(*x->range));
     memcpy(x->range + at, negated ? other : r, n_out * sizeof(*r));
     x->n_ranges += n_out;
     mem_free(r);
@@ -158,7 +182,7 @@ expr_id expr_literal(struct exprs *x, struct str bytes)
     uint32_t at = x->n_bytes, n = (uint32_t)bytes.len;
     if (!exprs_spend(x, n / 8))
         return NEVER;
-    x->byte = grow(x->byte, at, &x->cap_bytes, n, 1);
+    x->byte = grow(x, x->byte, at, &x->cap_bytes, n, 1);
     memcpy(x->byte + at, bytes.ptr, n);
     x->n_bytes += n;
     return add(x, (struct expr){.kind = EXPR_BYTES, .at = at, .n = n});
@@ -173,7 +197,7 @@ static expr_id compose(struct exprs *x, enum expr_kind kind, const expr_id *chil
     uint32_t at = x->n_children, depth = 0;
     if (!exprs_spend(x, n))
         return NEVER;
-    x->child = grow(x->child, at, &x->cap_children, n, sizeof(*x->child));
+    x->child = grow(x, x->child, at, &x->cap_children, n, sizeof(*x->child));
     for (uint32_t i = 0; i < n; i++) {
         x->child[at + i] = child[i];
         if (x->expr[child[i]].depth + 1 > depth)
@@ -263,7 +287,7 @@ uint32_t exprs_add_rule(struct exprs *x)
         too_many(x);
         return 0;
     }
-    x->rule = grow(x->rule, x->n_rules, &x->cap_rules, 1, sizeof(*x->rule));
+    x->rule = grow(x, x->rule, x->n_rules, &x->cap_rules, 1, sizeof(*x->rule));
     x->rule[x->n_rules] = NEVER;
     return x->n_rules++;
 }
@@ -276,7 +300,10 @@ void exprs_set_rule(struct exprs *x, uint32_t rule, expr_id body)
 
 void expr_list_add(struct expr_list *l, expr_id id)
 {
-    l->id = grow(l->id, l->n, &l->cap, 1, sizeof(*l->id));
+    if (l->n == l->cap) {
+        l->cap = l->cap ? l->cap * 2 : 16;
+        l->id = mem_realloc(l->id, mem_mul(l->cap, sizeof(*l->id)));
+    }
     l->id[l->n++] = id;
 }
 

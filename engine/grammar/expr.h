@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ledger.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -62,6 +63,8 @@ struct exprs {
     expr_id *rule; /* owns; bodies of the rules; a match starts at rule 0 */
     uint32_t n_rules, cap_rules;
     uint64_t n_steps; /* of compiling so far, from the first notation to the last table */
+    struct ledger_hold *
+        held; /* borrows, or NULL: what compiling needs is taken from it, and given back at the end */
     struct err error; /* status is OK until the first error */
 };
 
@@ -93,6 +96,12 @@ void exprs_set_rule(struct exprs *x, uint32_t rule, expr_id body);
 /* Marks x as failed (the first error stays). Returns an expression that matches nothing. */
 expr_id exprs_fail(struct exprs *x, const struct err *e);
 
+/* Grows an array of compiling from n to n_more items in all. A refusal of the ledger is an error of x; the array grows
+ * all the same, once, and the error ends what fills it. */
+void *exprs_grow(struct exprs *x, void *array, size_t n, size_t n_more, size_t size);
+void exprs_take(struct exprs *x,
+                uint64_t n_bytes); /* as exprs_grow, of memory that the caller allocates */
+void exprs_give(struct exprs *x, uint64_t n_bytes);
 bool exprs_overspent(struct exprs *x); /* false; the error names the limit */
 /* Counts steps of compiling before they are taken: one is about 4 ns. False, and an error, when they are more than
  * EXPRS_MAX_STEPS. */

@@ -9,8 +9,9 @@ static uint32_t add_state(struct nfa *a)
 {
     a->failed |= !exprs_spend(a->x, STATE_STEPS);
     if (a->n_states == a->cap_states) {
-        a->cap_states = a->cap_states ? 2 * a->cap_states : 256;
-        a->edge0 = mem_realloc(a->edge0, mem_mul(a->cap_states, sizeof(*a->edge0)));
+        uint32_t cap = a->cap_states ? 2 * a->cap_states : 256;
+        a->edge0 = exprs_grow(a->x, a->edge0, a->cap_states, cap, sizeof(*a->edge0));
+        a->cap_states = cap;
     }
     a->edge0[a->n_states] = 0;
     return a->n_states++;
@@ -35,8 +36,9 @@ static void add_edge(struct nfa *a, uint32_t from, struct nfa_edge edge)
     if (a->failed)
         return;
     if (a->n_edges == a->cap_edges) {
-        a->cap_edges = a->cap_edges ? 2 * a->cap_edges : 256;
-        a->edge = mem_realloc(a->edge, mem_mul(a->cap_edges, sizeof(*a->edge)));
+        uint32_t cap = a->cap_edges ? 2 * a->cap_edges : 256;
+        a->edge = exprs_grow(a->x, a->edge, a->cap_edges, cap, sizeof(*a->edge));
+        a->cap_edges = cap;
     }
     edge.next = a->edge0[from];
     a->edge[a->n_edges] = edge;

@@ -72,6 +72,11 @@ expr_id schema_fail(struct schema *s, enum status status, const struct json *nod
 expr_id schema_place_error(struct schema *s, const struct json *node)
 {
     struct err e = s->x->error;
+    if (e.code[0] && !s->failed) { /* memory is not the fault of a place */
+        s->failed = true;
+        *s->e = e;
+        return expr_never(s->x);
+    }
     s->x->error.status = OK; /* reported again */
     schema_fail(s, e.status, node, NULL, "%s", e.text);
     s->x->error.status = e.status;

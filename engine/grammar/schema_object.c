@@ -118,12 +118,16 @@ static void match_names(struct schema *s, const struct json *pattern, const stru
     struct err e;
     exprs_init(&x);
     x.n_steps = s->x->n_steps;
+    x.held = s->x->held;
+    uint64_t before = x.held ? x.held->sum : 0;
     exprs_set_rule(&x, 0, regex_expr(&x, json_key(pattern), REGEX_PLAIN, false, &e));
     enum status st = automaton_build(&x, &a, &e);
     s->x->n_steps = x.n_steps;
     exprs_release(&x);
+    exprs_give(s->x, s->x->held ? s->x->held->sum - before : 0);
     if (st) {
-        schema_fail(s, st, pattern, NULL, "%s", e.text);
+        s->x->error = e;
+        schema_place_error(s, pattern);
         return;
     }
     for (uint32_t k = 0; k < o->n && schema_spend(s, pattern, o->member[k].name.len); k++) {

@@ -122,7 +122,7 @@ static void run(enum grammar_kind kind, const struct json *source, uint32_t i,
     static const struct gram_owner nobody = {.key = LEDGER_NOBODY};
     struct grammar *g = NULL;
     struct err e = {0};
-    enum status status = grammar_compile(kind, source, vocabs[i], &g, &e);
+    enum status status = grammar_compile(kind, source, vocabs[i], NULL, &g, &e);
     if (status != OK) {
         CHECK(!g && e.status == status && e.text[0] && utf8_valid(str_of(e.text)));
         CHECK(utf8_valid(str_of(e.param)));

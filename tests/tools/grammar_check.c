@@ -177,7 +177,7 @@ static void run_line(struct str text, struct buf *out)
         exit(2);
     uint64_t start = clock_ns();
     const struct gram_owner owner = {.ledger = NULL};
-    enum status st = grammar_compile(kind, json_get(line, "source"), vocab, &g, &e);
+    enum status st = grammar_compile(kind, json_get(line, "source"), vocab, NULL, &g, &e);
     if (!st)
         st = grammar_charge(g, &owner, &e);
     double us = (double)(clock_ns() - start) / 1e3;

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "base/base_test.h"
 #include "base/json.h"
 #include "base/ledger.h"
 #include "base/thread.h"
@@ -39,7 +40,7 @@ static enum status compile_json(enum grammar_kind kind, struct str source, struc
     const struct json_limits limits = {.depth = 128, .n_nodes = 1 << 20};
     struct json_doc *doc;
     CHECKF(json_parse(source, limits, &doc, e) == OK, "%s", e->text);
-    enum status st = grammar_compile(kind, json_root(doc), vocab, out, e);
+    enum status st = grammar_compile(kind, json_root(doc), vocab, NULL, out, e);
     json_free(doc);
     return st;
 }
@@ -441,6 +442,35 @@ START_TEST(a_grammar_without_room_is_refused_and_leaves_nothing)
 }
 END_TEST
 
+/* Of a short text, compiling can need much. */
+START_TEST(what_compiling_needs_is_taken_before_and_given_back)
+{
+    static const char *const sources[] = {"\"[\\\\w\\\\W]{0,60000}\"", "\"(?:\\\\D?){65536}\"",
+                                          "\"(?:a?){20000}\"", "\"[a-z]{60000}\""};
+    for (uint32_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        const struct json_limits limits = {.depth = 2, .n_nodes = 4};
+        struct ledger *l = make_ledger(1 << 20);
+        struct ledger_hold held = {.ledger = l, .key = 1};
+        struct json_doc *doc;
+        struct grammar *g;
+        struct err e;
+        ck_assert_int_eq(json_parse(str_of(sources[i]), limits, &doc, &e), OK);
+        enum status st = grammar_compile(GRAMMAR_REGEX, json_root(doc), vocab, &held, &g, &e);
+        ck_assert(!g && (st == ERR_TOO_LARGE || st == ERR_NO_MEMORY));
+        ck_assert_msg(strstr(e.code, "request_too_large") || strstr(e.code, "out_of_memory"), "%s",
+                      e.text);
+        ck_assert_uint_eq(ledger_used(l), 0);
+        ledger_set_total(l, 1 << 30);
+        st = grammar_compile(GRAMMAR_REGEX, json_root(doc), vocab, &held, &g, &e);
+        ck_assert_msg(st == OK || strstr(e.text, "the grammar is too large"), "%s", e.text);
+        ck_assert_uint_eq(ledger_used(l), 0);
+        grammar_unref(g);
+        json_free(doc);
+        ledger_free(l);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("engine/grammar");
@@ -456,6 +486,7 @@ int main(void)
     tcase_add_test(c, threads_that_share_a_grammar_get_what_each_gets_alone);
     tcase_add_test(c, a_grammar_is_on_the_account_of_the_key_that_uses_it_first);
     tcase_add_test(c, a_grammar_without_room_is_refused_and_leaves_nothing);
+    tcase_add_test(c, what_compiling_needs_is_taken_before_and_given_back);
     suite_add_tcase(s, c);
     return run_suite(s);
 }
