@@ -5,6 +5,7 @@ with its place. grammar_check.c draws the samples token by token from a real voc
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 
@@ -237,6 +238,29 @@ def test_a_large_vocabulary_of_another_kind_gives_the_same_guarantees(gemma, ind
     for sample in result["samples"]:
         if sample is not None:
             jsonschema.Draft202012Validator(schema).validate(json.loads(sample))
+
+
+def random_object(rng, names, required, others):
+    """An object of some members in their order, and whether it is valid: all required ones are there, no other is where none may be."""
+    kept = [name for name in names if name in required or rng.random() < 0.4]
+    left_out = [kept.pop(rng.randrange(len(kept)))] if kept and rng.random() < 0.2 else []
+    more = {"zz": True, "k": False} if rng.random() < 0.3 else {}
+    return {**{name: 7 for name in kept}, **more}, not set(left_out) & set(required) and (others or not more)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_choice_of_members_is_taken_and_no_other(checker, seed):
+    """The other direction: what may be left out, and what may follow, however the members are merged."""
+    rng = random.Random(seed)
+    names = [f"k{i}" for i in range(rng.choice([1, 2, 3, 5, 13, 30, 60]))]
+    share, others = rng.choice([0, 0, 0.1, 0.5, 1]), rng.random() < 0.5
+    required = [name for name in names if rng.random() < share]
+    schema = {"type": "object", "properties": {name: rng.choice([{"const": 7}, {"type": "integer"}, {}]) for name in names}, "required": required}
+    if others:
+        schema["additionalProperties"] = {"type": "boolean"}
+    objects = [random_object(rng, names, required, others) for _ in range(30)]
+    texts = [json.dumps(o, separators=rng.choice([(",", ":"), (", ", ": ")])) for o, _ in objects]
+    assert [m == 2 for m in checker.ask("schema", schema, texts)["texts"]] == [valid for _, valid in objects]
 
 
 @pytest.mark.parametrize("schema, place", REFUSED, ids=lambda x: json.dumps(x)[:40])
