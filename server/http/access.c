@@ -95,8 +95,10 @@ static void log_job(const struct exchange *ex, const char *path, uint64_t now_ns
 void access_progress(struct exchange *ex, uint64_t now_ns)
 {
     enum { EVERY_S = 5 };
+    if (ex->stage != STAGE_RUNNING) /* before it, another thread may be making the job */
+        return;
     const struct job *j = ex->job;
-    if (!j || !j->running || now_ns < ex->progress_ns + EVERY_S * NS_PER_S)
+    if (!j->running || now_ns < ex->progress_ns + EVERY_S * NS_PER_S)
         return;
     const struct progress p = progress_of(j);
     if (!p.first_scheduled_ns || p.first_token_ns ||

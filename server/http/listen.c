@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -183,6 +184,9 @@ static enum status resolve(const struct settings *set, struct sockaddr_storage *
     bool bracketed = n_host > 2 && set->host[0] == '[' && set->host[n_host - 1] == ']';
     snprintf(port, sizeof(port), "%u", (unsigned)set->port);
     snprintf(host, sizeof(host), "%.*s", (int)n_host - 2 * bracketed, set->host + bracketed);
+    /* The name always means this machine (RFC 6761, 6.3), also where no file says so. */
+    if (strcasecmp(host, "localhost") == 0)
+        snprintf(host, sizeof(host), "127.0.0.1");
     int rc = getaddrinfo(host, port, &hints, &found);
     if (rc)
         return err_set_field(e, ERR_INVALID, "host", NULL, "cannot resolve the host \"%s\": %s",

@@ -5,6 +5,10 @@ import pytest
 import http_rig
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "heavy: about a model's arithmetic or a process's size; left out under sanitizers")
+
+
 @pytest.fixture(scope="module")
 def fake():
     """Front end and scheduler over the fake engine, a millisecond a step."""

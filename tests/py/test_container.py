@@ -223,4 +223,4 @@ def test_missing_model_is_one_clear_error(tools, image):
         check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "smollm2-135m" in done.stderr and "fetch-model" in done.stderr
+    assert "smollm2-135m.gguf" in done.stderr and "put the file SmolLM2-135M-Instruct.Q4_1.gguf" in done.stderr

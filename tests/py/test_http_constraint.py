@@ -39,6 +39,7 @@ def test_every_choice_has_a_place_of_its_own_in_the_grammar(real):
     assert len(set(texts)) > 1
 
 
+@pytest.mark.heavy
 def test_an_answer_is_the_same_alone_and_in_company(real):
     alone = [content(chat(real, seed=s, response_format=FORMAT)) for s in range(6)]
     with concurrent.futures.ThreadPoolExecutor(12) as pool:

@@ -79,6 +79,7 @@ def descriptors_for_700():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.heavy
 def test_700_unfinished_bodies_of_a_mebibyte_in_512_mib(descriptors_for_700):
     body = b'{"prompt":"' + b"a" * MIB
     with start_limited(512 * MIB) as server:
@@ -188,6 +189,7 @@ UNUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", UNUSED)
 def test_a_named_prefix_keeps_only_what_it_needs_of_its_request(kind):
     with start_fake(environment=SMALL_QUARANTINE) as server:
@@ -247,6 +249,7 @@ def test_one_key_cannot_take_all_names(tmp_path):
         assert put(server, "again", body, "sk-a").status == 200
 
 
+@pytest.mark.heavy
 def test_names_of_both_keys_and_the_disk_stay_within_its_bytes(tmp_path):
     keys, folder = tmp_path / "keys", tmp_path / "disk"
     keys.write_text("sk-a name=a\nsk-b name=b\n")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from http_rig import CHAT, SMALL_QUARANTINE, Closed, start_fake, wait_for
+from http_rig import CHAT, SMALL_QUARANTINE, TSAN, Closed, start_fake, wait_for
 
 PATH = "/v1/chat/completions"
 ENDLESS = {"ignore_eos": True, "max_tokens": 4000}
@@ -175,7 +175,7 @@ def test_a_client_that_does_not_read_is_paused_then_dropped_and_nobody_else_noti
         assert text == reference
         server.wait_metric("vllm:num_requests_running", 0)
         assert server.metric("vllm:generation_tokens_total") < 10 * 4000
-        assert server.rss_kib() - rss < 10 * 512
+        assert TSAN or server.rss_kib() - rss < 10 * 512
         for c in stalled:
             c.close()
         server.wait_idle()

@@ -51,6 +51,7 @@ def check_calls(calls, names):
         jsonschema.validate(json.loads(arguments), defs.schema_of(name))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", list(defs.PARAMETERS))
 def test_a_named_tool_is_called_with_valid_arguments(real, name):
     named = {"type": "function", "function": {"name": name}}
@@ -61,6 +62,7 @@ def test_a_named_tool_is_called_with_valid_arguments(real, name):
     assert ask(real, tools, stream=True, tool_choice=named, seed=1) == whole
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
 def test_a_required_call_is_of_one_of_the_tools(real, seed):
     text, calls, finish = ask(real, defs.ALL, tool_choice="required", seed=seed)
@@ -68,6 +70,7 @@ def test_a_required_call_is_of_one_of_the_tools(real, seed):
     check_calls(calls, set(defs.PARAMETERS))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("parallel", [True, False])
 def test_forced_calls_in_the_format_of_the_template(family, parallel):
     names = ["get_weather", "now", "pay", "create_order"]
@@ -86,6 +89,7 @@ def test_forced_calls_in_the_format_of_the_template(family, parallel):
         assert many
 
 
+@pytest.mark.heavy
 def test_allowed_tools_are_the_only_ones(real):
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
         {"type": "function", "function": {"name": "move"}}, {"type": "function", "function": {"name": "vote"}}]}}
@@ -146,6 +150,7 @@ def test_a_tool_loop_goes_on_with_the_result(real):
     assert reply.status == 200, reply.body
 
 
+@pytest.mark.heavy
 def test_auto_finds_calls_of_every_format_and_leaves_other_text(copier):
     for line, text, calls in AUTO:
         fields = {"messages": [{"role": "user", "content": (line + "\n") * 12}], "tool_choice": "auto", "temperature": 0}

@@ -215,8 +215,8 @@ def test_bad_value_names_the_field(client):
 
 def test_fields_of_later_are_refused_by_name(client):
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model=MODEL, messages=CHAT, response_format={"type": "json_object"})
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "response_format")
+        client.chat.completions.create(model=MODEL, messages=CHAT, modalities=["text", "audio"])
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "modalities")
 
 
 def test_prompt_over_the_context_is_refused_with_both_numbers(client):

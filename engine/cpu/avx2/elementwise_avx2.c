@@ -110,8 +110,8 @@ void quantise_q32_avx2(const float *x, uint32_t n, uint8_t *out)
         int all = first + isum8(_mm256_add_epi32(q[2], q[3]));
         a->sum[0] = a->d * (float)first;
         a->sum[1] = a->d * (float)all;
-        a->bias[0] = -128 * first;
-        a->bias[1] = -128 * all;
+        a->bias[0] = (int32_t)(-128 * (int64_t)first);
+        a->bias[1] = (int32_t)(-128 * (int64_t)all); /* NaN gives any sum */
     }
 }
 
