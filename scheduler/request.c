@@ -34,6 +34,9 @@ void request_unref(struct request *r)
     byte_ring_release(&r->ring);
     mem_free(r->prompt);
     mem_free(r->bias);
+    mem_free(r->allowed);
+    mem_free(r->bad);
+    mem_free(r->dry_breakers);
     mem_free(r->stop_text);
     mem_free(r->stop_tokens);
     grammar_unref(r->grammar);

@@ -66,7 +66,10 @@ struct request {
     int32_t *prompt; /* owns */
     uint32_t n_choices; /* n: sequences that share the prompt */
     bool prompt_logprobs; /* echo with logprobs: EVENT_PROMPT for each but the first prompt token */
-    struct logit_bias *bias; /* owns; sampling.bias points here */
+    struct logit_bias *bias; /* owns; sampling.bias points here, and likewise for the next three */
+    int32_t *allowed, *bad; /* own */
+    uint32_t *dry_breakers; /* owns */
+    uint32_t n_dry_words; /* in it */
     struct stop_set stops;
     char *stop_text; /* owns the bytes of stops */
     struct sampling_params sampling;

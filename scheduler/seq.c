@@ -56,7 +56,10 @@ uint64_t request_memory(const struct request *r)
         choice += sizeof(struct gram_match) + grammar_mask_words(r->grammar) * sizeof(uint32_t);
     return sizeof(*r) + sizeof(struct req) + r->ring.cap +
            (uint64_t)r->n_prompt * (sizeof(int32_t) + sizeof(uint32_t)) +
-           r->sampling.n_bias * sizeof(struct logit_bias) + r->n_salt_bytes + r->n_choices * choice;
+           r->sampling.n_bias * sizeof(struct logit_bias) +
+           ((uint64_t)r->sampling.n_allowed + r->sampling.n_bad + r->n_dry_words) *
+               sizeof(int32_t) +
+           r->n_salt_bytes + r->n_choices * choice;
 }
 
 uint64_t req_blocks_worst(uint64_t n_prompt, uint64_t max_tokens, uint64_t n_choices,

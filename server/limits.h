@@ -8,6 +8,10 @@ enum {
     MAX_PROMPTS = 256, /* prompts of one completions call */
     MAX_STOP_TOKENS = 64, /* stop_token_ids */
     MAX_BIAS = 4096, /* entries of logit_bias */
+    MAX_WORDS = 128, /* bad_words */
+    MAX_WORD_BYTES = 256, /* of one of them, or of a text in logit_bias */
+    MAX_BREAKERS = 16, /* dry_sequence_breakers */
+    MAX_BREAKER_BYTES = 40,
     HEADER_POOL_BYTES =
         16384, /* libmicrohttpd's memory of a connection: heads of request and answer */
     CONNECTION_BYTES = HEADER_POOL_BYTES + 8192, /* of it, the exchange and small answers with it */

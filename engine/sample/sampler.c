@@ -9,8 +9,9 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "engine/grammar/grammar.h"
-#include "engine/sample/row.h"
 #include "engine/sample/kept.h"
+#include "engine/sample/row.h"
+#include "engine/sample/rules.h"
 
 #define MIN_TEMPERATURE 1e-5f
 #define BAN_BIAS -100.0f
@@ -134,8 +135,9 @@ static double report_logprobs(struct sample_job *job, struct row *r, struct samp
 static bool changes_row(const struct sample_job *job)
 {
     const struct sampling_params *p = job->params;
-    return p->n_bias || job->n_ban || job->match || p->repetition_penalty != 1 ||
-           p->presence_penalty != 0 || p->frequency_penalty != 0;
+    return p->n_bias || p->allowed || p->n_bad || job->n_ban || job->match ||
+           p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0 ||
+           p->dry_multiplier > 0;
 }
 
 static void apply_bias(const struct sample_job *job, float *x, uint32_t n)
@@ -146,6 +148,10 @@ static void apply_bias(const struct sample_job *job, float *x, uint32_t n)
             x[p->bias[i].token] =
                 p->bias[i].bias <= BAN_BIAS ? -INFINITY : x[p->bias[i].token] + p->bias[i].bias;
     }
+}
+
+static void apply_bans(const struct sample_job *job, float *x, uint32_t n)
+{
     for (uint32_t i = 0; i < job->n_ban; i++)
         if ((uint32_t)job->ban[i] < n)
             x[job->ban[i]] = -INFINITY;
@@ -207,12 +213,18 @@ static bool change_row(const struct sample_job *job, struct row *r, struct sampl
     const struct sampling_params *p = job->params;
     memcpy(s->work, r->x, r->n * sizeof(float));
     apply_bias(job, s->work, r->n);
+    if (p->allowed)
+        rules_allow(p, s->work, r->n, s->value);
+    apply_bans(job, s->work, r->n);
+    rules_bad_words(job, s->work, r->n);
     if (job->match)
         apply_mask(gram_mask(job->match, job->mask, s->gram), s->work, r->n);
     if (p->repetition_penalty != 1)
         apply_repetition(job, s->work, r->n, s->count);
     if (p->presence_penalty != 0 || p->frequency_penalty != 0)
         apply_presence(job, s->work, r->n, s->count);
+    if (p->dry_multiplier > 0)
+        rules_dry(job, s->work, r->n, s->id, s->n_vocab, s->count);
     float max;
     row_scan(s->pass, s->work, r->n, s->block_max, &max);
     if (!isfinite(max)) {

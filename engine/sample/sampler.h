@@ -1,14 +1,19 @@
 /* Chooses the next token from a row of logits.
  *
  * Order of processors (documented, tested): raw log-probabilities are taken first (for logprobs:
- * of the raw model distribution); then logit_bias, bans (min_tokens), the grammar's mask, repetition penalty
- * (prompt and output), presence and frequency penalty (output only), temperature, top_n_sigma, top_k, typical_p,
- * top_p, min_p, XTC, draw.
+ * of the raw model distribution); then logit_bias, allowed tokens, bans (min_tokens), bad words, the grammar's
+ * mask, repetition penalty (prompt and output), presence and frequency penalty (output only), DRY (prompt and
+ * output), temperature, top_n_sigma, top_k, typical_p, top_p, min_p, XTC, draw.
  * temperature 0 (and anything below 1e-5) is greedy: highest logit, the lowest id on a tie.
  *   logit_bias          added; -100 and below ban
+ *   allowed             bans all other tokens
+ *   bad                 bans the last token of a bad word when the output ends with the ones before it
  *   repetition_penalty  x > 0 ? x / r : x * r, once for each token that occurs
  *   presence, frequency x - presence - frequency * count
  *   penalty_last_n      the penalties see only so many tokens at the end of the history
+ *   DRY                 a token that would lengthen a repetition: x - multiplier * base^(n - allowed_length), where
+ *                       the n >= allowed_length last tokens occurred before, followed by this token (the largest n;
+ *                       it counts no token at or before the last breaker)
  *   top_n_sigma         logits at least the highest one minus n standard deviations of the finite logits (which
  *                       the temperature does not change)
  *   top_k               the k highest logits, ties by ascending id
@@ -59,6 +64,16 @@ struct sampling_params {
     uint64_t seed;
     const struct logit_bias *bias; /* borrows from the request; ascending tokens, unique */
     uint32_t n_bias;
+    const int32_t *allowed; /* borrows likewise; NULL: all */
+    uint32_t n_allowed;
+    const int32_t
+        *bad; /* borrows likewise: for each bad word its number of tokens (>= 1), then these */
+    uint32_t n_bad; /* numbers in it */
+    float dry_multiplier; /* <= 0 = off */
+    float dry_base; /* >= 1 */
+    uint32_t dry_allowed_length; /* >= 1 */
+    uint32_t dry_last_n; /* 0 = all of the history, at most n_vocab tokens */
+    const uint32_t *dry_breakers; /* borrows likewise: a bit per token */
     int32_t n_top; /* -1: no logprobs; 0..20: logprob of the token and n_top alternatives */
 };
 

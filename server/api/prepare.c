@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "config/ledger.h"
 #include "server/api/constraint.h"
+#include "server/api/token_lists.h"
 #include "server/api/tools.h"
 #include "server/exchange.h"
 #include "server/limits.h"
@@ -213,78 +214,6 @@ enum status prepare_ids(const struct service *service, const struct json *array,
     return OK;
 }
 
-static enum status read_stop_tokens(const struct service *service, const struct json *v,
-                                    struct request *r, struct err *e)
-{
-    struct tokens ids = {0};
-    if (!json_is(v, JSON_ARRAY))
-        return err_set_field(e, ERR_INVALID, "stop_token_ids", "invalid_type",
-                             "\"stop_token_ids\" must be an array of token ids");
-    if (json_count(v) > MAX_STOP_TOKENS)
-        return err_set_field(e, ERR_INVALID, "stop_token_ids", "out_of_range",
-                             "\"stop_token_ids\" has %zu ids, at most %d are allowed",
-                             json_count(v), MAX_STOP_TOKENS);
-    enum status status = prepare_ids(service, v, "stop_token_ids", &ids, e);
-    r->stop_tokens = ids.id;
-    r->n_stop_tokens = ids.n;
-    return status;
-}
-
-/* Canonical decimal only: "1" and "01" would be two keys for one token. */
-static bool token_key(struct str key, uint32_t n_vocab, int32_t *token)
-{
-    uint64_t x = 0;
-    if (key.len == 0 || key.len > 10 || (key.len > 1 && key.ptr[0] == '0'))
-        return false;
-    for (size_t i = 0; i < key.len; i++) {
-        if (key.ptr[i] < '0' || key.ptr[i] > '9')
-            return false;
-        x = x * 10 + (uint64_t)(key.ptr[i] - '0');
-    }
-    *token = (int32_t)x;
-    return x < n_vocab;
-}
-
-static int by_token(const void *a, const void *b)
-{
-    int32_t x = ((const struct logit_bias *)a)->token, y = ((const struct logit_bias *)b)->token;
-    return (x > y) - (x < y);
-}
-
-static enum status read_bias(const struct service *service, const struct json *v, struct request *r,
-                             struct err *e)
-{
-    if (!json_is(v, JSON_OBJECT))
-        return err_set_field(e, ERR_INVALID, "logit_bias", "invalid_type",
-                             "\"logit_bias\" must be an object");
-    if (json_count(v) > MAX_BIAS)
-        return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
-                             "\"logit_bias\" has %zu entries, at most %d are allowed",
-                             json_count(v), MAX_BIAS);
-    r->bias = mem_alloc(mem_mul(json_count(v) + 1, sizeof(*r->bias)));
-    uint32_t n = 0;
-    for (const struct json *m = json_first(v); m; m = json_next(m)) {
-        struct str key = json_key(m);
-        int shown = (int)(key.len < 32 ? key.len : 32);
-        double bias = json_is(m, JSON_NUMBER) ? json_double(m) : NAN;
-        if (!token_key(key, service->n_vocab, &r->bias[n].token))
-            return err_set_field(
-                e, ERR_INVALID, "logit_bias", "invalid_token_id",
-                "\"logit_bias\" has the key \"%.*s\", which is not a token id from 0 "
-                "to %u",
-                shown, key.ptr, service->n_vocab - 1);
-        if (!(bias >= -100 && bias <= 100))
-            return err_set_field(e, ERR_INVALID, "logit_bias", "out_of_range",
-                                 "\"logit_bias\" of token %.*s must be a number from -100 to 100",
-                                 shown, key.ptr);
-        r->bias[n++].bias = (float)bias;
-    }
-    qsort(r->bias, n, sizeof(*r->bias), by_token);
-    r->sampling.bias = r->bias;
-    r->sampling.n_bias = n;
-    return OK;
-}
-
 /* ---- combinations ---- */
 
 static enum status check_together(enum api api, const struct params *p, struct err *e)
@@ -303,6 +232,10 @@ static enum status check_together(enum api api, const struct params *p, struct e
         return err_set_field(e, ERR_INVALID, "min_tokens", "out_of_range",
                              "\"min_tokens\" is %lld, more than max_tokens, which is %lld",
                              (long long)p->min_tokens, (long long)asked);
+    if (p->given[FIELD_truncate_prompt_tokens] && (p->truncate_prompt_tokens == 0 || p->echo))
+        return err_set_field(
+            e, ERR_INVALID, "truncate_prompt_tokens", "invalid_value",
+            "\"truncate_prompt_tokens\" must be -1 or at least 1, without \"echo\"");
     if (p->given[FIELD_overflow] && !str_eq_c(p->overflow, "stop") &&
         !str_eq_c(p->overflow, "sinks"))
         return err_set_field(e, ERR_INVALID, "overflow", "invalid_value",
@@ -421,10 +354,8 @@ enum status prepare_request(struct exchange *ex, enum api api, const struct para
     enum status status = check_together(api, p, e);
     if (!status && p->stop)
         status = read_stops(srv, p->stop, r, e);
-    if (!status && p->stop_token_ids)
-        status = read_stop_tokens(ex->service, p->stop_token_ids, r, e);
-    if (!status && p->logit_bias)
-        status = read_bias(ex->service, p->logit_bias, r, e);
+    if (!status)
+        status = token_lists_read(ex->service, p, r, e);
     if (!status)
         status = constraint_read(ex->service, p, &owner, &r->grammar, e);
     if (!status && api == API_CHAT)
@@ -498,6 +429,14 @@ static uint32_t longest_overflow(const struct exchange *ex, const struct limits_
                                                         : OVERFLOW_MAX_TOKENS;
 }
 
+static void keep_end(struct request *r, int64_t n)
+{
+    if (n >= r->n_prompt)
+        return;
+    memmove(r->prompt, r->prompt + (r->n_prompt - n), (size_t)n * sizeof(*r->prompt));
+    r->n_prompt = (uint32_t)n;
+}
+
 enum status prepare_prompt(struct exchange *ex, enum api api, const struct params *p,
                            struct request *r, struct tokens *tokens, struct err *e)
 {
@@ -517,6 +456,8 @@ enum status prepare_prompt(struct exchange *ex, enum api api, const struct param
     policy_limits(ex->grant.policy, ex->grant.tenant,
                   api == API_CHAT ? ROUTE_CHAT : ROUTE_COMPLETIONS, ex->service->max_context, &l);
     uint32_t most = longest_prompt(&l, asked != 0), room = 0;
+    if (p->given[FIELD_truncate_prompt_tokens])
+        keep_end(r, p->truncate_prompt_tokens < 0 ? most : p->truncate_prompt_tokens);
     if (r->n_prompt > most)
         return refuse_length(ex, param, r->n_prompt, most, &l, e);
     if (asked > 0 && !sched_room(ex->service->sched, r->n_prompt, r->n_choices, &room)) {

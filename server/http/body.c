@@ -48,7 +48,8 @@ bool body_may_be_large(const struct exchange *ex)
     /* An escape may spell any of the others. */
     static const char *const costly[] = {"\\u",     "prefix",          "tools",
                                          "grammar", "guided_",         "json_schema",
-                                         "regex",   "response_format", "structured_outputs"};
+                                         "regex",   "response_format", "structured_outputs",
+                                         "dry_"};
     const struct buf *body = &ex->body;
     if (!body->len || body->len > LOOP_BODY_BYTES)
         return body->len > 0;

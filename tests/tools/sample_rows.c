@@ -1,7 +1,8 @@
 /* sample_rows LOGITS N_VOCAB: samples rows of a file of raw f32 as requested by lines on stdin, and answers
  * each with one line of JSON. A line holds key=value words:
  *   row temperature top_k top_p min_p presence frequency repetition seed choice n_top given n_prompt
- *   history=ID,ID  bias=ID:VALUE,ID:VALUE  ban=ID,ID
+ *   history=ID,ID  bias=ID:VALUE,ID:VALUE  ban=ID,ID  allowed=ID,ID  bad=N,ID,..,N,ID,..
+ *   dry_multiplier dry_base dry_allowed dry_last_n breakers=ID,ID
  *   draws=N  that many draws with seeds seed, seed + 1, ...    kept=1  also the tokens left to draw from
  */
 #include <math.h>
@@ -22,7 +23,8 @@ struct order {
     uint64_t row;
     uint32_t draws;
     bool kept;
-    int32_t *history, *ban;
+    int32_t *history, *ban, *allowed, *bad;
+    uint32_t *breakers;
     struct logit_bias *bias;
 };
 
@@ -55,7 +57,16 @@ static void set_list(struct order *o, const char *key, const char *value)
         o->job.n_history = read_ids(value, o->history);
     else if (strcmp(key, "ban") == 0)
         o->job.n_ban = read_ids(value, o->ban);
-    else if (strcmp(key, "bias") == 0)
+    else if (strcmp(key, "bad") == 0)
+        o->p.n_bad = read_ids(value, o->bad);
+    else if (strcmp(key, "allowed") == 0) {
+        o->p.n_allowed = read_ids(value, o->allowed);
+        o->p.allowed = o->allowed;
+    } else if (strcmp(key, "breakers") == 0) {
+        uint32_t n = read_ids(value, o->ban);
+        for (uint32_t i = 0; i < n; i++)
+            o->breakers[o->ban[i] / 32] |= 1u << o->ban[i] % 32;
+    } else if (strcmp(key, "bias") == 0)
         o->p.n_bias = read_bias(value, o->bias);
     else
         fprintf(stderr, "unknown key %s\n", key);
@@ -75,14 +86,21 @@ static void set(struct order *o, const char *key, const char *value)
                   {"top_n_sigma", &o->p.top_n_sigma},
                   {"typical_p", &o->p.typical_p},
                   {"xtc_probability", &o->p.xtc_probability},
-                  {"xtc_threshold", &o->p.xtc_threshold}};
+                  {"xtc_threshold", &o->p.xtc_threshold},
+                  {"dry_multiplier", &o->p.dry_multiplier},
+                  {"dry_base", &o->p.dry_base}};
     struct {
         const char *key;
         void *p;
-    } ints[] = {
-        {"top_k", &o->p.top_k},          {"n_top", &o->p.n_top},         {"draws", &o->draws},
-        {"given", &o->job.given},        {"n_prompt", &o->job.n_prompt}, {"choice", &o->job.choice},
-        {"last_n", &o->p.penalty_last_n}};
+    } ints[] = {{"top_k", &o->p.top_k},
+                {"n_top", &o->p.n_top},
+                {"draws", &o->draws},
+                {"given", &o->job.given},
+                {"n_prompt", &o->job.n_prompt},
+                {"choice", &o->job.choice},
+                {"last_n", &o->p.penalty_last_n},
+                {"dry_allowed", &o->p.dry_allowed_length},
+                {"dry_last_n", &o->p.dry_last_n}};
     for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
         if (strcmp(key, floats[i].key) == 0) {
             *floats[i].f = strtof(value, NULL);
@@ -105,8 +123,14 @@ static void set(struct order *o, const char *key, const char *value)
 
 static void read_order(struct order *o, char *line)
 {
-    o->p = (struct sampling_params){
-        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_top = -1, .bias = o->bias};
+    o->p = (struct sampling_params){.temperature = 1,
+                                    .top_p = 1,
+                                    .repetition_penalty = 1,
+                                    .n_top = -1,
+                                    .bias = o->bias,
+                                    .bad = o->bad,
+                                    .dry_breakers = o->breakers};
+    memset(o->breakers, 0, MAX_LIST / 32 * sizeof(*o->breakers));
     o->job =
         (struct sample_job){.params = &o->p, .history = o->history, .ban = o->ban, .given = -1};
     o->row = 0;
@@ -177,6 +201,9 @@ int main(int argc, char **argv)
     struct sample_scratch *s = sample_scratch_new(n, k->row);
     struct order o = {.history = mem_alloc(MAX_LIST * sizeof(int32_t)),
                       .ban = mem_alloc(MAX_LIST * sizeof(int32_t)),
+                      .allowed = mem_alloc(MAX_LIST * sizeof(int32_t)),
+                      .bad = mem_alloc(MAX_LIST * sizeof(int32_t)),
+                      .breakers = mem_alloc(MAX_LIST / 32 * sizeof(uint32_t)),
                       .bias = mem_alloc(MAX_LIST * sizeof(struct logit_bias))};
     char *line = mem_alloc(LINE_CAP);
     while (fgets(line, LINE_CAP, stdin)) {
@@ -187,6 +214,9 @@ int main(int argc, char **argv)
     mem_free(line);
     mem_free(o.history);
     mem_free(o.ban);
+    mem_free(o.allowed);
+    mem_free(o.bad);
+    mem_free(o.breakers);
     mem_free(o.bias);
     mem_free(x);
     sample_scratch_free(s);
