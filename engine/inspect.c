@@ -106,17 +106,34 @@ static void print_rope(struct inspection *in)
     fputc('\n', in->out);
 }
 
+static void print_window(struct inspection *in)
+{
+    const struct hparams *h = &in->h;
+    uint32_t n_local = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        n_local += h->local[i];
+    if (!(h->features & ARCH_LOCAL_LAYERS) && n_local == 0)
+        return;
+    fprintf(in->out, "  %-24s %u positions in %u of %u layers", "sliding window", h->window,
+            n_local, h->n_layers);
+    if (h->features & ARCH_LOCAL_LAYERS)
+        fprintf(in->out, ", rope base %g there", (double)h->rope_base_local);
+    fputc('\n', in->out);
+}
+
 /* The architecture's differences from the common layer, if any. */
 static void print_features(struct inspection *in)
 {
     const struct hparams *h = &in->h;
-    if (h->features & ARCH_LOCAL_LAYERS) {
-        uint32_t n_local = 0;
-        for (uint32_t i = 0; i < h->n_layers; i++)
-            n_local += h->local[i];
-        fprintf(in->out, "  %-24s %u positions in %u of %u layers, rope base %g there\n",
-                "sliding window", h->window, n_local, h->n_layers, (double)h->rope_base_local);
-    }
+    print_window(in);
+    if (h->unrotated_every > 0)
+        fprintf(in->out, "  %-24s every %u. layer\n", "without rope", h->unrotated_every);
+    if (h->features & ARCH_SOFT_CAPS)
+        fprintf(in->out, "  %-24s scores %g, logits %g\n", "soft caps", (double)h->attn_softcap,
+                (double)h->logit_softcap);
+    if (h->features & ARCH_SCALES)
+        fprintf(in->out, "  %-24s embeddings %g, residual sums %g, logits %g\n", "factors",
+                (double)h->embd_scale, (double)h->residual_scale, (double)h->logit_scale);
     if (h->features & (ARCH_QK_NORM | ARCH_POST_NORM))
         fprintf(in->out, "  %-24s %s%s%s\n", "norms besides",
                 h->features & ARCH_QK_NORM ? "heads of q and k" : "",

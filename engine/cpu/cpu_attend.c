@@ -66,9 +66,10 @@ static void rope_kv_item(void *ctx, uint32_t row, uint32_t worker)
     const struct kv_layout *kv = &be->base.layout;
     float *q = be->qkv + (size_t)row * be->qkv_width;
     float *k = q + (size_t)h->n_heads * h->head_dim, *v = k + (size_t)h->n_kv_heads * h->head_dim;
-    const float *angles =
-        be->cos_sin + (size_t)row * be->angles_width + (h->local[be->layer] ? h->rope_dims : 0);
-    bool neox = h->rope_kind == ROPE_NEOX;
+    bool local = be->m->inv_freq_local && h->local[be->layer], neox = h->rope_kind == ROPE_NEOX;
+    const float *angles = be->cos_sin + (size_t)row * be->angles_width + (local ? h->rope_dims : 0);
+    if (!hparams_rotates(h, be->layer))
+        angles = be->m->no_rotation;
     add_bias(be->k, q, l->q_bias, h->n_heads * h->head_dim);
     add_bias(be->k, k, l->k_bias, h->n_kv_heads * h->head_dim);
     add_bias(be->k, v, l->v_bias, h->n_kv_heads * h->head_dim);
@@ -159,6 +160,7 @@ static void attention_item(void *ctx, uint32_t item, uint32_t worker)
                                kv_unit_offset(kv, be->layer, head),
                        .block_bytes = kv->group[kv_group].block_bytes,
                        .table = t->span->table[kv_group],
+                       .softcap = h->attn_softcap,
                        .group = group,
                        .pos0 = t->pos0,
                        .n_rows = t->n_rows,

@@ -166,6 +166,11 @@ static void init_rope(struct cpu_model *m, const float *factors)
     const struct hparams *h = &m->h;
     m->inv_freq = mem_zalloc(mem_mul(h->rope_dims / 2 + 1, sizeof *m->inv_freq));
     hparams_rope_freqs(h, factors, m->inv_freq, &m->rope_magnitude);
+    if (h->unrotated_every > 0) {
+        m->no_rotation = mem_zalloc(mem_mul(h->rope_dims, sizeof *m->no_rotation));
+        for (uint32_t i = 0; i < h->rope_dims / 2; i++)
+            m->no_rotation[i] = 1; /* cosines; the sines behind them are 0 */
+    }
     if (h->features & ARCH_LOCAL_LAYERS) {
         m->inv_freq_local = mem_zalloc(mem_mul(h->rope_dims / 2 + 1, sizeof *m->inv_freq_local));
         hparams_rope_freqs_local(h, m->inv_freq_local);
@@ -237,6 +242,7 @@ void cpu_model_free(struct cpu_model *m)
         munmap(m->memory, m->n_bytes);
     mem_free(m->inv_freq);
     mem_free(m->inv_freq_local);
+    mem_free(m->no_rotation);
     mem_free(m->layer);
     mem_free(m);
 }

@@ -27,6 +27,7 @@ struct cpu_model {
     struct gguf_tensor embd; /* data borrows from memory, the name from the gguf */
     double *inv_freq; /* owns [rope_dims/2] */
     double *inv_freq_local; /* owns [rope_dims/2]; NULL without local layers */
+    float *no_rotation; /* owns: angles of layers that do not rotate; NULL when all do */
     float rope_magnitude;
     uint8_t *memory; /* owns (munmap): the memory that all of the above point into */
     size_t n_bytes;

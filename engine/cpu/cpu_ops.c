@@ -6,6 +6,7 @@
  * its inputs in one order (kernels.h). Runs on the engine thread and the workers. */
 #include "engine/cpu/cpu_step.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -232,13 +233,28 @@ static void finish_plain(struct cpu_backend *be, const struct phase *ph, uint32_
                n * sizeof *tile);
 }
 
+static void scale_tile(float *tile, uint32_t n_rows, float factor)
+{
+    if (factor == 1)
+        return;
+    for (uint32_t i = 0; i < n_rows * CHUNK_ROWS; i++)
+        tile[i] *= factor;
+}
+
+static void cap_tile(float *tile, uint32_t n_rows, float cap)
+{
+    for (uint32_t i = 0; cap > 0 && i < n_rows * CHUNK_ROWS; i++)
+        tile[i] = cap * tanhf(tile[i] / cap);
+}
+
 static void finish_residual(struct cpu_backend *be, const struct phase *ph, uint32_t index,
                             uint32_t worker, uint32_t row0, uint32_t n_rows, uint32_t out0,
                             uint32_t n)
 {
     (void)ph;
     (void)index;
-    const float *tile = be->worker[worker].tile[0];
+    float *tile = be->worker[worker].tile[0];
+    scale_tile(tile, n_rows, be->m->h.residual_scale);
     for (uint32_t r = 0; r < n_rows; r++)
         be->k->add(be->x + (size_t)(row0 + r) * be->embd_pad + out0, tile + r * CHUNK_ROWS, n);
 }
@@ -339,7 +355,9 @@ static void finish_logits(struct cpu_backend *be, const struct phase *ph, uint32
                           uint32_t n)
 {
     (void)index;
-    const float *tile = be->worker[worker].tile[0];
+    float *tile = be->worker[worker].tile[0];
+    scale_tile(tile, n_rows, be->m->h.logit_scale);
+    cap_tile(tile, n_rows, be->m->h.logit_softcap);
     for (uint32_t r = 0; r < n_rows; r++)
         memcpy(be->logits + (size_t)(row0 - ph->row0 + r) * be->vocab_pad + out0,
                tile + r * CHUNK_ROWS, n * sizeof *tile);

@@ -7,6 +7,7 @@
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ struct attend {
     const uint32_t *staged;
     const uint8_t *staged_unit;
     size_t staged_bytes;
+    float softcap; /* scores become softcap * tanh(score / softcap); 0: they stay */
     uint32_t group; /* query heads of this KV head */
     uint32_t pos0; /* position of the first row; it sees attend_first()..pos0 */
     uint32_t n_rows; /* 1..attend_rows(group) */
@@ -67,6 +69,12 @@ static inline size_t attend_scratch_floats(uint32_t group, uint32_t head_dim, ui
 static inline uint32_t attend_first(uint32_t window, uint32_t pos)
 {
     return window && pos >= window ? pos - window + 1 : 0;
+}
+/* Scores of the visible slots of a block. */
+static inline void attend_cap(const struct attend *a, float *score, uint32_t low, uint32_t high)
+{
+    for (uint32_t t = low; a->softcap > 0 && t < high; t++)
+        score[t] = a->softcap * tanhf(score[t] / a->softcap);
 }
 /* The unit of entry b of the table. */
 static inline const uint8_t *attend_unit(const struct attend *a, uint32_t b)

@@ -15,6 +15,7 @@ static const struct arch {
     uint32_t global_every;
     double local_rope_base;
     uint32_t width_scaled_layers;
+    uint32_t unrotated_every;
 } archs[] = {
 #define ARCH(...) {__VA_ARGS__},
 #include "engine/model/arch.def"
@@ -128,22 +129,23 @@ static enum status read_f32_or(const struct source *s, const char *suffix, doubl
 
 /* ---- features that the layer loop lacks ---- */
 
-/* Keys that may be present only with one of two neutral values. */
+/* Keys that may be present only with one of two neutral values, except in architectures that have the feature. */
 static const struct neutral {
     const char *suffix;
     double a, b;
     const char *what;
+    unsigned feature; /* 0: no architecture here has it */
 } neutrals[] = {
-    {"expert_count", 0, 0, "mixture of experts"},
-    {"attention.clamp_kqv", 0, 0, "clamping of queries, keys and values"},
-    {"attn_logit_softcapping", 0, 0, "soft capping of attention scores"},
-    {"final_logit_softcapping", 0, 0, "soft capping of logits"},
-    {"attention.max_alibi_bias", 0, 0, "alibi"},
-    {"logit_scale", 0, 1, "scaled logits"},
-    {"residual_scale", 0, 1, "scaled residuals"},
-    {"embedding_scale", 0, 1, "scaled embeddings"},
-    {"rope.scaling.yarn_log_multiplier", 0, 0, "yarn log multiplier"},
-    {"nextn_predict_layers", 0, 0, "next-token prediction layers"},
+    {"expert_count", 0, 0, "mixture of experts", 0},
+    {"attention.clamp_kqv", 0, 0, "clamping of queries, keys and values", 0},
+    {"attn_logit_softcapping", 0, 0, "soft capping of attention scores", ARCH_SOFT_CAPS},
+    {"final_logit_softcapping", 0, 0, "soft capping of logits", ARCH_SOFT_CAPS},
+    {"attention.max_alibi_bias", 0, 0, "alibi", 0},
+    {"logit_scale", 0, 1, "scaled logits", ARCH_SCALES},
+    {"residual_scale", 0, 1, "scaled residuals", ARCH_SCALES},
+    {"embedding_scale", 0, 1, "scaled embeddings", ARCH_SCALES},
+    {"rope.scaling.yarn_log_multiplier", 0, 0, "yarn log multiplier", 0},
+    {"nextn_predict_layers", 0, 0, "next-token prediction layers", 0},
 };
 
 static enum status refuse_features(const struct source *s, const struct hparams *h)
@@ -153,7 +155,7 @@ static enum status refuse_features(const struct source *s, const struct hparams 
     bool flag;
     for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
         const struct neutral *n = &neutrals[i];
-        if (!has(s, n->suffix))
+        if (!has(s, n->suffix) || (h->features & n->feature))
             continue;
         if (!gguf_f64(s->g, key_of(s, n->suffix, key), &v) || (v != n->a && v != n->b))
             return err_set(s->e, ERR_UNSUPPORTED, "%s is not supported (%s)", n->what, key);
@@ -163,7 +165,8 @@ static enum status refuse_features(const struct source *s, const struct hparams 
                        key);
     if (gguf_bool(s->g, key_of(s, "use_parallel_residual", key), &flag) && flag)
         return err_set(s->e, ERR_UNSUPPORTED, "parallel residuals are not supported (%s)", key);
-    if (!(h->features & ARCH_LOCAL_LAYERS) && has(s, "attention.sliding_window") &&
+    if (!(h->features & (ARCH_LOCAL_LAYERS | ARCH_ALL_WINDOWED)) &&
+        has(s, "attention.sliding_window") &&
         (!gguf_f64(s->g, key_of(s, "attention.sliding_window", key), &v) ||
          (v != 0 && v < h->n_ctx_train)))
         return err_set(s->e, ERR_UNSUPPORTED, "sliding-window attention is not supported (%s)",
@@ -238,6 +241,31 @@ static enum status read_shape(const struct source *s, struct hparams *h)
     return st;
 }
 
+/* Granite's factors; files divide logits by theirs. */
+static enum status read_scales(const struct source *s, struct hparams *h)
+{
+    float divisor = 1;
+    h->residual_scale = h->logit_scale = 1;
+    if (!(h->features & ARCH_SCALES))
+        return OK;
+    enum status st = read_f32_or(s, "embedding_scale", 1e-6, 1e6, 1, &h->embd_scale);
+    if (!st)
+        st = read_f32_or(s, "residual_scale", 1e-6, 1e6, 1, &h->residual_scale);
+    if (!st)
+        st = read_f32_or(s, "logit_scale", 1e-6, 1e6, 1, &divisor);
+    h->logit_scale = 1 / divisor;
+    return st;
+}
+
+/* The caps of all models of the kind, where a file leaves them out. */
+static enum status read_soft_caps(const struct source *s, struct hparams *h)
+{
+    if (!(h->features & ARCH_SOFT_CAPS))
+        return OK;
+    enum status st = read_f32_or(s, "attn_logit_softcapping", 0, 1e6, 50, &h->attn_softcap);
+    return st ? st : read_f32_or(s, "final_logit_softcapping", 0, 1e6, 30, &h->logit_softcap);
+}
+
 /* ---- local layers ---- */
 
 /* The pattern as a number (every n-th layer is global, 0: none is local) or one flag per layer. */
@@ -262,8 +290,20 @@ static enum status read_pattern(const struct source *s, struct hparams *h)
     return st;
 }
 
+static enum status read_common_window(const struct source *s, struct hparams *h)
+{
+    enum status st = read_u32_or(s, "attention.sliding_window", 0, HPARAMS_MAX_CTX, 0, &h->window);
+    if (h->window >= h->n_ctx_train)
+        h->window = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        h->local[i] = h->window > 0;
+    return st;
+}
+
 static enum status read_local_layers(const struct source *s, struct hparams *h)
 {
+    if (h->features & ARCH_ALL_WINDOWED)
+        return read_common_window(s, h);
     if (!(h->features & ARCH_LOCAL_LAYERS))
         return OK;
     enum status st = read_u32(s, "attention.sliding_window", 0, HPARAMS_MAX_CTX, &h->window);
@@ -398,6 +438,12 @@ static enum status read_rope(const struct source *s, struct hparams *h)
                        s->arch->name, h->rope_dims);
     if (!st)
         st = read_f32_or(s, "rope.freq_base", 1.000001, 1e12, 10000, &h->rope_base);
+    char key[KEY_CAP];
+    bool rotates = true; /* Granite's files may say that no layer does */
+    h->unrotated_every = s->arch->unrotated_every;
+    if ((h->features & ARCH_SCALES) &&
+        gguf_bool(s->g, key_of(s, "rope.scaling.finetuned", key), &rotates) && !rotates)
+        h->unrotated_every = 1;
     return st ? st : read_scaling(s, h);
 }
 
@@ -425,6 +471,31 @@ static void read_sampling_defaults(const struct gguf *g, struct hparams *h)
     h->sampling_top_k = isnan(top_k) ? -1 : (int32_t)top_k;
 }
 
+static const struct {
+    const char *name, *lacks;
+} unserved[] = {
+#define UNSERVED(name, lacks) {name, lacks},
+#include "engine/model/unserved.def"
+#undef UNSERVED
+};
+
+/* With what the engine lacks, or with all that it serves. */
+static enum status refuse_architecture(struct str name, const char *printed, struct err *e)
+{
+    char served[256] = "";
+    for (size_t i = 0; i < sizeof(unserved) / sizeof(unserved[0]); i++)
+        if (str_eq_c(name, unserved[i].name))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "architecture '%s' is not supported yet: it needs %s", printed,
+                           unserved[i].lacks);
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        size_t n = strlen(served);
+        snprintf(served + n, sizeof(served) - n, "%s%s", i ? ", " : "", archs[i].name);
+    }
+    return err_set(e, ERR_UNSUPPORTED, "architecture '%s' is not supported yet; those that are: %s",
+                   printed, served);
+}
+
 enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *e)
 {
     struct str name;
@@ -434,11 +505,15 @@ enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *
     char printed[sizeof(out->architecture)];
     gguf_printable(name, printed, sizeof(printed));
     if (!arch)
-        return err_set(e, ERR_UNSUPPORTED, "architecture '%s' is not supported yet", printed);
+        return refuse_architecture(name, printed, e);
     struct hparams h = {.rope_kind = arch->rope_kind, .features = arch->features};
     struct source s = {g, arch, e};
     snprintf(h.architecture, sizeof(h.architecture), "%s", arch->name);
     enum status st = read_shape(&s, &h);
+    if (!st)
+        st = read_scales(&s, &h);
+    if (!st)
+        st = read_soft_caps(&s, &h);
     if (!st)
         st = refuse_features(&s, &h);
     if (!st)

@@ -24,7 +24,12 @@ enum arch_feature {
     ARCH_QK_NORM = 2, /* RMSNorm of each head of q and k before they rotate */
     ARCH_POST_NORM = 4, /* RMSNorm of what attention and feed-forward add to the residual */
     ARCH_GELU = 8, /* gate by GELU (tanh form) instead of SiLU */
-    ARCH_LOCAL_LAYERS = 16 /* layers of a window and a RoPE base of their own */
+    ARCH_LOCAL_LAYERS = 16, /* layers of a window and a RoPE base of their own */
+    ARCH_FUSED_ROWS =
+        32, /* one tensor holds the rows of q, k and v, another those of gate and up */
+    ARCH_ALL_WINDOWED = 64, /* every layer has the window that the file names, if it names one */
+    ARCH_SCALES = 128, /* factors of embeddings, residual sums and logits (Granite) */
+    ARCH_SOFT_CAPS = 256 /* scores and logits bent below a cap by tanh (Gemma 2) */
 };
 
 /* Upper bounds: far above real models, low enough that their products cannot overflow. */
@@ -49,8 +54,13 @@ struct hparams {
     float rms_eps;
     float attn_scale; /* 1/sqrt(head_dim), or attention.scale where the file has one */
     unsigned features; /* of enum arch_feature */
-    float embd_scale; /* 1 without ARCH_SCALED_EMBEDDINGS */
-    bool local[HPARAMS_MAX_LAYERS]; /* layers with the window and rope_base_local, unscaled */
+    float embd_scale; /* 1 without ARCH_SCALED_EMBEDDINGS and ARCH_SCALES */
+    float residual_scale; /* of what attention and feed-forward add; 1 without ARCH_SCALES */
+    float attn_softcap, logit_softcap; /* 0 without ARCH_SOFT_CAPS */
+    float logit_scale; /* factor of the logits; 1 without ARCH_SCALES */
+    bool local[HPARAMS_MAX_LAYERS]; /* layers with the window; with ARCH_LOCAL_LAYERS they rotate by
+                                     * rope_base_local, unscaled */
+    uint32_t unrotated_every; /* layers n-1, 2n-1, ... are not rotated; 0: all are */
     uint32_t window; /* positions a local layer sees, the row itself counted; 0 = all */
     enum rope_kind rope_kind;
     float rope_base, rope_base_local;
@@ -68,6 +78,11 @@ struct hparams {
 /* ERR_UNSUPPORTED: another architecture or scaling kind (named); ERR_FORMAT: missing or impossible
  * values with both numbers. Sampling values outside their range are ignored with a warning. */
 enum status hparams_read(const struct gguf *g, struct hparams *out, struct err *e);
+
+static inline bool hparams_rotates(const struct hparams *h, uint32_t layer)
+{
+    return h->unrotated_every == 0 || (layer + 1) % h->unrotated_every != 0;
+}
 
 /* True when the architecture is a row of arch.def. */
 bool hparams_supported(struct str architecture);

@@ -13,7 +13,18 @@
 
 #include "base/mem.h"
 
-enum dim { DIM_NONE, DIM_EMBD, DIM_FF, DIM_Q, DIM_KV, DIM_HEAD, DIM_VOCAB, DIM_ROPE_HALF };
+enum dim {
+    DIM_NONE,
+    DIM_EMBD,
+    DIM_FF,
+    DIM_Q,
+    DIM_KV,
+    DIM_HEAD,
+    DIM_VOCAB,
+    DIM_ROPE_HALF,
+    DIM_QKV,
+    DIM_GATE_UP
+};
 
 enum tensor_flag {
     NEEDED = 1,
@@ -27,37 +38,42 @@ struct role {
     enum dim dim0, dim1;
     unsigned flags;
     unsigned feature; /* only architectures with this feature have it; 0: all */
+    unsigned unless; /* architectures with this feature do not have it; 0: all have it */
 };
 
 #define LAYER(member) offsetof(struct layer_weights, member)
 #define MODEL(member) offsetof(struct weights, member)
 
 static const struct role layer_roles[] = {
-    {"attn_norm.weight", LAYER(attn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
-    {"attn_q.weight", LAYER(q), DIM_EMBD, DIM_Q, NEEDED, 0},
-    {"attn_k.weight", LAYER(k), DIM_EMBD, DIM_KV, NEEDED, 0},
-    {"attn_v.weight", LAYER(v), DIM_EMBD, DIM_KV, NEEDED, 0},
-    {"attn_q.bias", LAYER(q_bias), DIM_Q, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
-    {"attn_k.bias", LAYER(k_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
-    {"attn_v.bias", LAYER(v_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
-    {"attn_q_norm.weight", LAYER(q_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM},
-    {"attn_k_norm.weight", LAYER(k_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM},
-    {"attn_output.weight", LAYER(attn_out), DIM_Q, DIM_EMBD, NEEDED, 0},
+    {"attn_norm.weight", LAYER(attn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0, 0},
+    {"attn_q.weight", LAYER(q), DIM_EMBD, DIM_Q, NEEDED, 0, ARCH_FUSED_ROWS},
+    {"attn_k.weight", LAYER(k), DIM_EMBD, DIM_KV, NEEDED, 0, ARCH_FUSED_ROWS},
+    {"attn_v.weight", LAYER(v), DIM_EMBD, DIM_KV, NEEDED, 0, ARCH_FUSED_ROWS},
+    {"attn_qkv.weight", LAYER(q), DIM_EMBD, DIM_QKV, NEEDED, ARCH_FUSED_ROWS, 0},
+    {"attn_q.bias", LAYER(q_bias), DIM_Q, DIM_NONE, OPTIONAL | MUST_BE_F32, 0, 0},
+    {"attn_k.bias", LAYER(k_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0, 0},
+    {"attn_v.bias", LAYER(v_bias), DIM_KV, DIM_NONE, OPTIONAL | MUST_BE_F32, 0, 0},
+    {"attn_q_norm.weight", LAYER(q_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM,
+     0},
+    {"attn_k_norm.weight", LAYER(k_norm), DIM_HEAD, DIM_NONE, NEEDED | MUST_BE_F32, ARCH_QK_NORM,
+     0},
+    {"attn_output.weight", LAYER(attn_out), DIM_Q, DIM_EMBD, NEEDED, 0, 0},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32,
-     ARCH_POST_NORM},
-    {"ffn_norm.weight", LAYER(ffn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
-    {"ffn_gate.weight", LAYER(gate), DIM_EMBD, DIM_FF, NEEDED, 0},
-    {"ffn_up.weight", LAYER(up), DIM_EMBD, DIM_FF, NEEDED, 0},
-    {"ffn_down.weight", LAYER(down), DIM_FF, DIM_EMBD, NEEDED, 0},
+     ARCH_POST_NORM, 0},
+    {"ffn_norm.weight", LAYER(ffn_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0, 0},
+    {"ffn_gate.weight", LAYER(gate), DIM_EMBD, DIM_FF, NEEDED, 0, ARCH_FUSED_ROWS},
+    {"ffn_up.weight", LAYER(up), DIM_EMBD, DIM_FF, NEEDED, 0, ARCH_FUSED_ROWS},
+    {"ffn_up.weight", LAYER(gate), DIM_EMBD, DIM_GATE_UP, NEEDED, ARCH_FUSED_ROWS, 0},
+    {"ffn_down.weight", LAYER(down), DIM_FF, DIM_EMBD, NEEDED, 0, 0},
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32,
-     ARCH_POST_NORM},
+     ARCH_POST_NORM, 0},
 };
 
 static const struct role model_roles[] = {
-    {"token_embd.weight", MODEL(token_embd), DIM_EMBD, DIM_VOCAB, NEEDED, 0},
-    {"output_norm.weight", MODEL(output_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0},
-    {"output.weight", MODEL(output), DIM_EMBD, DIM_VOCAB, OPTIONAL, 0},
-    {"rope_freqs.weight", MODEL(rope_freqs), DIM_ROPE_HALF, DIM_NONE, OPTIONAL | MUST_BE_F32, 0},
+    {"token_embd.weight", MODEL(token_embd), DIM_EMBD, DIM_VOCAB, NEEDED, 0, 0},
+    {"output_norm.weight", MODEL(output_norm), DIM_EMBD, DIM_NONE, NEEDED | MUST_BE_F32, 0, 0},
+    {"output.weight", MODEL(output), DIM_EMBD, DIM_VOCAB, OPTIONAL, 0, 0},
+    {"rope_freqs.weight", MODEL(rope_freqs), DIM_ROPE_HALF, DIM_NONE, OPTIONAL | MUST_BE_F32, 0, 0},
 };
 
 enum {
@@ -110,6 +126,10 @@ static uint64_t dim_of(const struct hparams *h, enum dim dim)
         return h->n_vocab;
     case DIM_ROPE_HALF:
         return h->rope_dims / 2;
+    case DIM_QKV:
+        return ((uint64_t)h->n_heads + 2 * (uint64_t)h->n_kv_heads) * h->head_dim;
+    case DIM_GATE_UP:
+        return 2 * (uint64_t)h->n_ff;
     case DIM_NONE:
         break;
     }
@@ -134,7 +154,7 @@ static void check_tensor(struct binder *b, const struct gguf_tensor *t, const st
 
 static void bind_role(struct binder *b, const struct role *role, const char *name, void *base)
 {
-    if (role->feature && !(b->h->features & role->feature))
+    if ((role->feature && !(b->h->features & role->feature)) || (b->h->features & role->unless))
         return;
     const struct gguf_tensor *t = gguf_tensor_find(b->g, name);
     const struct gguf_tensor **slot =
@@ -185,6 +205,31 @@ static void list_unused(struct binder *b)
     }
 }
 
+/* The next n rows of a fused tensor, from row *at on. */
+static const struct gguf_tensor *take_rows(const struct gguf_tensor *t, uint64_t *at, uint64_t n,
+                                           struct gguf_tensor *part)
+{
+    size_t row_bytes = quant_row_bytes(t->type, t->dim[0]);
+    *part = *t;
+    part->dim[1] = n;
+    part->data = t->data + *at * row_bytes;
+    part->n_bytes = n * row_bytes;
+    *at += n;
+    return part;
+}
+
+static void split_fused(const struct hparams *h, struct layer_weights *l, struct gguf_tensor *part)
+{
+    const struct gguf_tensor *qkv = l->q, *gate_up = l->gate;
+    uint64_t at = 0;
+    l->q = take_rows(qkv, &at, dim_of(h, DIM_Q), &part[0]);
+    l->k = take_rows(qkv, &at, dim_of(h, DIM_KV), &part[1]);
+    l->v = take_rows(qkv, &at, dim_of(h, DIM_KV), &part[2]);
+    at = 0;
+    l->gate = take_rows(gate_up, &at, h->n_ff, &part[3]);
+    l->up = take_rows(gate_up, &at, h->n_ff, &part[4]);
+}
+
 static void bind_all(struct binder *b, struct weights *w)
 {
     char name[NAME_CAP];
@@ -215,6 +260,11 @@ enum status weights_bind(const struct gguf *g, const struct hparams *h, struct w
     if (b.n_problems > MAX_LISTED)
         buf_printf(problems, "and %u more\n", b.n_problems - MAX_LISTED);
     mem_free(b.used);
+    if (!b.status && (h->features & ARCH_FUSED_ROWS)) {
+        w.part = mem_zalloc(mem_mul(mem_mul(h->n_layers, WEIGHTS_PARTS), sizeof(*w.part)));
+        for (uint32_t i = 0; i < h->n_layers; i++)
+            split_fused(h, &w.layer[i], &w.part[i * WEIGHTS_PARTS]);
+    }
     if (b.status) {
         weights_release(&w);
         return b.status;
@@ -226,5 +276,6 @@ enum status weights_bind(const struct gguf *g, const struct hparams *h, struct w
 void weights_release(struct weights *w)
 {
     mem_free(w->layer);
+    mem_free(w->part);
     *w = (struct weights){0};
 }

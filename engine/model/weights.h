@@ -19,12 +19,16 @@ struct layer_weights { /* all borrow from the gguf; comment: [dim[0], dim[1]] = 
     const struct gguf_tensor *down; /* [n_ff, n_embd] */
 };
 
+/* Rows of fused tensors as tensors of their own: q, k, v, gate, up. */
+enum { WEIGHTS_PARTS = 5 };
+
 struct weights {
     const struct gguf_tensor *token_embd; /* [n_embd, n_vocab] */
     const struct gguf_tensor *output_norm; /* [n_embd] */
     const struct gguf_tensor *output; /* [n_embd, n_vocab]; = token_embd when tied */
     const struct gguf_tensor *rope_freqs; /* [rope_dims/2] or NULL */
     struct layer_weights *layer; /* owns [n_layers] */
+    struct gguf_tensor *part; /* owns [n_layers][WEIGHTS_PARTS]; NULL without ARCH_FUSED_ROWS */
 };
 
 /* problems (owned by the caller, appended to): one line per missing, misshaped, unsupported or unused tensor (the first 500).

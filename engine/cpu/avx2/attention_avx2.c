@@ -338,6 +338,7 @@ static void block_step(const struct job *j, uint32_t v, uint32_t v_end, uint32_t
         score_of[n - 1](j, v, unit, next);
         for (uint32_t i = 0; i < n; i++) {
             seen[i] = all ? (struct range){0, j->n_slots} : visible(j, v + i, key0);
+            attend_cap(j->a, j->scores + (size_t)i * j->n_slots, seen[i].low, seen[i].high);
             soften(j, v + i, seen[i], j->scores + (size_t)i * j->n_slots);
         }
         weigh_of[n - 1](j, v, seen, unit + j->a->kv->k_bytes);

@@ -176,6 +176,7 @@ static void tile_step(const struct job *j, uint32_t v, uint32_t n, uint32_t key0
     scores[n](j->dim, j->q + (size_t)v * j->dim, unit, next, j->p);
     for (uint32_t i = 0; i < n; i++) {
         seen[i] = visible(j, v + i, key0);
+        attend_cap(j->a, j->p + (size_t)SLOTS * i, seen[i].low, seen[i].high);
         soften(j, v + i, seen[i], j->p + (size_t)SLOTS * i);
     }
     if (seen[0].low == seen[n - 1].low && seen[0].high == seen[n - 1].high) {

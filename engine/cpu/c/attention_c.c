@@ -233,6 +233,7 @@ static void attend_block(const struct attend *a, const float *q, const uint8_t *
         p[t] = 0;
         for (uint32_t i = 0; i < dim; i++)
             p[t] += q[i] * c_kv_at(l->dtype_k, true, dim, n_slots, t, i, k);
+        attend_cap(a, p, t, t + 1);
         if (!(p[t] <= top))
             top = p[t];
     }
