@@ -106,12 +106,12 @@ void quantise_q32_avx2(const float *x, uint32_t n, uint8_t *out)
         __m256 inverse = _mm256_set1_ps(a->d >= Q32_LEAST_SCALE ? 1 / a->d : 0);
         UNROLL for (int g = 0; g < 4; g++) q[g] = _mm256_cvtps_epi32(_mm256_mul_ps(v[g], inverse));
         q32_put(a, q);
-        int first = isum8(_mm256_add_epi32(q[0], q[1]));
-        int all = first + isum8(_mm256_add_epi32(q[2], q[3]));
+        int64_t first = isum8(_mm256_add_epi32(q[0], q[1])); /* NaN gives any number of int */
+        int64_t all = first + isum8(_mm256_add_epi32(q[2], q[3]));
         a->sum[0] = a->d * (float)first;
         a->sum[1] = a->d * (float)all;
-        a->bias[0] = (int32_t)(-128 * (int64_t)first);
-        a->bias[1] = (int32_t)(-128 * (int64_t)all); /* NaN gives any sum */
+        a->bias[0] = (int32_t)(-128 * first);
+        a->bias[1] = (int32_t)(-128 * all);
     }
 }
 
@@ -131,7 +131,7 @@ static void quantise_i16(const float *x, uint32_t n, uint8_t *out)
         float top = top8(m);
         __m256 inverse = _mm256_set1_ps(top > 0 ? 32767.0f / top : 0);
         a->d = top * (1 / 32767.0f);
-        int sum = 0;
+        int64_t sum = 0; /* as above */
         UNROLL for (int h = 0; h < 2; h++)
         {
             __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * h], inverse));

@@ -41,7 +41,7 @@ static void quantise_hl(const float *x, uint32_t n, uint8_t *out)
     for (uint32_t b = 0; b < n / PACK_BLOCK; b++, a++, x += PACK_BLOCK) {
         __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
         __m512i m[2];
-        int sum = 0;
+        int64_t sum = 0; /* NaN gives any number of int */
         UNROLL for (int h = 0; h < 2; h++) m[h] =
             _mm512_and_si512(_mm512_castps_si512(v[h]), magnitude);
         float top = top16(_mm512_max_epi32(m[0], m[1]));
@@ -56,7 +56,7 @@ static void quantise_hl(const float *x, uint32_t n, uint8_t *out)
             _mm_storeu_si128((__m128i *)(a->low + 16 * h), _mm512_cvtepi32_epi8(low));
             sum += isum16(q);
             a->sum[h] = a->d * (float)sum;
-            a->bias[h] = -128 * sum;
+            a->bias[h] = (int32_t)(-128 * sum);
         }
     }
 }
