@@ -79,6 +79,18 @@ def test_caps_hold_with_every_kv_type(tmp_path, dtype, level):
     assert f["kl"] <= {"bf16": 1e-4, "q8": 5e-4, "q4": 0.02}[dtype], f
 
 
+# All windowed, half of them, layers without rotation: swapped out and back, spilled, preempted, in company.
+@pytest.mark.parametrize("case", ["phi3", "gemma2", "smollm3"])
+@pytest.mark.parametrize("dtype", ["f16", "q8"])
+def test_schedules_change_no_bit(tmp_path, case, dtype):
+    *_, path = model(tmp_path, case)
+    done = subprocess.run([str(Path(os.environ["MILLRACE_BUILD"]) / "tests" / "schedules"), str(path), dtype, "1", "4"],
+                          cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    runs = [dict(word.split("=", 1) for word in line.split()) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and [r["ok"] for r in runs] == ["1"] * 4, done.stdout
+    assert sum(int(r["swapped"]) for r in runs) > 0 and {r["tiers"] for r in runs} == {"none", "ram", "file", "both"}
+
+
 def test_all_rows_of_the_table_are_tested():
     rows = re.findall(r'^ARCH\("(\w+)"', (ROOT / "engine/model/arch.def").read_text(), re.M)
     assert set(rows) == set(tiny_archs.ARCHS) | {"llama", "gemma3"}

@@ -59,7 +59,22 @@ def neighbours(x, n_head):
     return x.reshape(n_head, 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 
 
+def tokenizer(w):
+    """Bytes as GPT-2 spells them, one merge, control tokens."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    spelled = {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+    tokens = [spelled[b] for b in range(256)] + ["th"] + [f"<|{i}|>" for i in range(257, VOCAB)]
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("qwen2")
+    w.add_token_list(tokens)
+    w.add_token_types([1] * 257 + [3] * (VOCAB - 257))
+    w.add_token_merges(["t h"])
+    w.add_eos_token_id(VOCAB - 1)
+
+
 def metadata(w, c):
+    tokenizer(w)
     arch = c["arch"]
     w.add_block_count(c["n_layers"])
     w.add_context_length(4096)
