@@ -75,6 +75,7 @@ def wait_given_back(server):
     wait_for(lambda: server.metric("millrace_key_memory_bytes") < both / 8, "the key holds nothing")
 
 
+@pytest.mark.heavy
 def test_32_streams_get_what_each_gets_alone(alone):
     with start_real() as server, concurrent.futures.ThreadPoolExecutor(N) as pool:
         assert list(pool.map(lambda i: ask_stream(server, i), range(N))) == alone
@@ -106,6 +107,7 @@ def long_body(i):
     return {"prompt": tokens(i, 100 + 10 * (i % 7)), "seed": i, "temperature": 1, "max_tokens": 300, "guided_json": LIST}
 
 
+@pytest.mark.heavy
 def test_being_preempted_changes_nothing():
     with start_real("--prefix.enabled=false") as server:
         solo = [answers(server.post(PATH, long_body(i))) for i in range(10)]
@@ -117,6 +119,7 @@ def test_being_preempted_changes_nothing():
         jsonschema.validate(json.loads(text), LIST)
 
 
+@pytest.mark.heavy
 def test_choices_are_the_same_in_company(alone):
     with start_real() as server:
         solo = [answers(server.post(PATH, body(i, n=4))) for i in range(4)]

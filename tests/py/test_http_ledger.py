@@ -152,6 +152,7 @@ def test_a_key_that_fills_memory_leaves_room_for_another(tmp_path):
         assert server.post(PATH, big, as_key("sk-a")).status == 200
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fields", [
     {"prompt": [[7] * 4000] * 60, "n": 16},
     {"prompt": [[7] * 4000] * 60, "n": 1, "best_of": 16},
@@ -222,6 +223,7 @@ def test_members_that_the_template_reads_are_kept(tmp_path):
         assert n[0] >= n[1] + 3
 
 
+@pytest.mark.heavy
 def test_names_are_bounded_in_memory_and_refused_with_413_or_503():
     with start_fake("--server.memory", "16MiB") as server:
         big = {"messages": [{"role": "user", "content": "a" * 100}, {"role": "tool", "content": "b" * 10000}]}
@@ -279,6 +281,7 @@ SLOW = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", SLOW)
 def test_many_slow_readers_of_large_answers(kind):
     path, body = SLOW[kind]

@@ -101,6 +101,7 @@ def post(server, **fields):
     return server.chat(tools=defs.ALL, **fields)
 
 
+@pytest.mark.heavy
 def test_a_system_text_tells_a_template_without_tools_of_them(real):
     count = [real.chat(max_tokens=1, **f).json["usage"]["prompt_tokens"]
              for f in ({}, {"tools": defs.ALL}, {"tools": defs.ALL, "tool_choice": "none"})]
